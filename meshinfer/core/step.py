@@ -1,0 +1,60 @@
+"""One step of one micro-batch: the only thing that stages need to agree on.
+
+Every engine derives its own cache handling from these rows. Block ids never leave a stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshinfer.core.request import GREEDY, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`count` new tokens of one sequence.
+
+    The cache of `sequence` is first cut to `position` tokens (a rewind when it held more, an error
+    when it held fewer), then the new tokens occupy positions `position .. position + count`.
+    """
+
+    sequence: int  # unique for the life of a plan, so that a late frame never meets a reused id
+    position: int
+    count: int
+    logits: int  # how many of the last tokens need logits; 0 for all but the last prompt chunk
+    sampling: Sampling = GREEDY
+    fork_from: int | None = None  # share the first `position` cached tokens of that sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    number: int  # successive within a plan
+    rows: tuple[Row, ...]
+    tokens: tuple[int, ...]  # ids of all rows, joined: sum of counts
+    released: tuple[int, ...] = ()  # sequences whose cache may go before this step runs
+
+    @property
+    def token_count(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def logit_count(self) -> int:
+        return sum(row.logits for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A drawn token and its log-probability under the unscaled distribution."""
+
+    token: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageTiming:
+    """Where one stage's time went in one step, in microseconds."""
+
+    wait_us: int  # from the end of its previous step to the arrival of this frame
+    queue_us: int  # from arrival to the start of the computation
+    compute_us: int
+    handle_us: int  # checking, packing, encryption and the write

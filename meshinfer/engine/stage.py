@@ -1,0 +1,50 @@
+"""One stage of a model on one device, whatever computes it. Synchronous; one thread calls it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from meshinfer.core.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class StageShape:
+    """What goes in and out.
+
+    A first stage takes token ids; any other takes [tokens, hidden_size] activations in `precision`
+    (bf16 as uint16 bits). A last stage gives f32 logits [logit rows, vocabulary_size]; any other
+    gives activations. `cache_tokens` is the room for all sequences together, in tokens.
+    """
+
+    first: bool
+    last: bool
+    precision: str
+    hidden_size: int
+    vocabulary_size: int
+    cache_tokens: int
+    block_size: int
+
+
+class Stage(Protocol):
+    @property
+    def shape(self) -> StageShape: ...
+
+    def forward(self, step: Step, hidden: NDArray[Any] | None) -> NDArray[Any]:
+        """Release `step.released`, then compute the rows.
+
+        For a last stage the result has `step.logit_count` rows, in row order; when that is 0 it is
+        empty. The array is valid until the next call.
+        Raises StageFailed: a row starts beyond what its sequence has cached, the cache is full.
+        """
+        ...
+
+    def cached(self, sequence: int) -> int:
+        """Tokens that the cache holds for `sequence`; 0 when it is unknown."""
+        ...
+
+    def close(self) -> None:
+        """Give back all memory. Idempotent."""
+        ...

@@ -1,0 +1,103 @@
+"""Message numbers. Append only: a number is never reused or given another meaning.
+
+`welcome(channel)` is the table of limits that `frame.split` takes; `pack` and `unpack` join the
+registry with frame and codec, so that links deal in messages and nothing else knows numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from meshinfer.wire import (
+    codec,
+    commit,
+    election,
+    forward,
+    frame,
+    hello,
+    membership,
+    ring,
+    transfer,
+)
+from meshinfer.wire.frame import Limits
+
+PROTOCOL_VERSION = 1
+OLDEST_PROTOCOL_VERSION = 1
+
+_K = 1 << 10
+_M = 1 << 20
+_SMALL = Limits(4 * _K, 0)
+_STEP_HEADER = 32 * _K
+
+MESH_MESSAGES: dict[int, tuple[type, Limits]] = {
+    1: (hello.Hello, Limits(16 * _K, 0)),
+    2: (hello.Refused, _SMALL),
+    3: (membership.Heartbeat, Limits(16 * _K, 0)),
+    4: (membership.Peers, Limits(32 * _K, 0)),
+    5: (membership.Goodbye, _SMALL),
+    6: (election.Campaign, _SMALL),
+    7: (election.Grant, _SMALL),
+    8: (election.Deny, _SMALL),
+    9: (election.Renew, _SMALL),
+    16: (commit.Prepare, Limits(256 * _K, 0)),
+    17: (commit.Prepared, _SMALL),
+    18: (commit.Declined, _SMALL),
+    19: (commit.Load, Limits(4 * _M, 0)),
+    20: (commit.StageReport, _SMALL),
+    21: (commit.Activate, _SMALL),
+    22: (commit.Retire, _SMALL),
+    32: (forward.Ask, Limits(20 * _M, 0)),
+    33: (forward.AskStarted, _SMALL),
+    34: (forward.AskDelta, Limits(64 * _K, 0)),
+    35: (forward.AskFinished, _SMALL),
+    36: (forward.AskFailed, Limits(16 * _K, 0)),
+    37: (forward.AskCancel, _SMALL),
+    38: (forward.FleetReport, Limits(256 * _K, 0)),
+}
+TRANSFER_MESSAGES: dict[int, tuple[type, Limits]] = {
+    48: (transfer.TransferHello, _SMALL),
+    49: (transfer.PieceRequest, _SMALL),
+    50: (transfer.PieceData, Limits(4 * _K, 1 * _M)),
+    51: (transfer.PieceMissing, _SMALL),
+}
+# The payload bound of a ring is narrowed to the plan's by the link (RING_PAYLOAD is the largest any
+# plan may have: 8192 tokens of a 16384-wide model in f32 would be 512 MB; a step is chunked long
+# before that).
+RING_PAYLOAD = 64 * _M
+RING_MESSAGES: dict[int, tuple[type, Limits]] = {
+    64: (ring.RingHello, _SMALL),
+    65: (ring.RingWelcome, _SMALL),
+    66: (ring.StepFrame, Limits(_STEP_HEADER, RING_PAYLOAD)),
+    67: (ring.SampledFrame, Limits(_STEP_HEADER, ring.MAX_STEP_TOKENS * 8)),
+    68: (ring.StepFailed, _SMALL),
+}
+CHANNEL_MESSAGES = {"mesh": MESH_MESSAGES, "transfer": TRANSFER_MESSAGES, "ring": RING_MESSAGES}
+
+_NUMBERS: dict[type, int] = {
+    kind: number for messages in CHANNEL_MESSAGES.values() for number, (kind, _) in messages.items()
+}
+_KINDS: dict[int, type] = {number: kind for kind, number in _NUMBERS.items()}
+
+
+def welcome(channel: str) -> dict[int, Limits]:
+    """Numbers and limits that may arrive on `channel`."""
+    return {number: limits for number, (_, limits) in CHANNEL_MESSAGES[channel].items()}
+
+
+def largest_frame(limits: Iterable[Limits]) -> int:
+    """What a transport must be ready to take, in bytes."""
+    return max(limit.frame for limit in limits)
+
+
+def pack(message: object, payload: bytes | bytearray | memoryview = b"") -> bytearray:
+    """The frame of a registered message. Raises KeyError for any other (a bug)."""
+    return frame.join(_NUMBERS[type(message)], codec.encode(message), payload)
+
+
+def unpack(
+    data: bytes | bytearray | memoryview, limits: dict[int, Limits]
+) -> tuple[Any, memoryview]:
+    """Message and payload of a frame. Raises ProtocolViolation."""
+    parts = frame.split(data, limits)
+    return codec.decode(_KINDS[parts.number], parts.header), parts.payload
