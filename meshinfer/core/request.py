@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -91,8 +91,8 @@ class Door(Protocol):
         """Models that a request may name."""
         ...
 
-    def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
-        """One Started, Deltas, one Finished. Closing the iterator cancels the request everywhere.
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
+        """One Started, Deltas, one Finished. `aclose()` cancels the request everywhere.
 
         Raises MeshInferError, before or after Started.
         """

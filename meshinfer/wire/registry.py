@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from meshinfer.errors import ProtocolViolation
 from meshinfer.wire import (
+    child,
     codec,
     commit,
     election,
@@ -72,10 +74,30 @@ RING_MESSAGES: dict[int, tuple[type, Limits]] = {
     67: (ring.SampledFrame, Limits(_STEP_HEADER, ring.MAX_STEP_TOKENS * 8)),
     68: (ring.StepFailed, _SMALL),
 }
-CHANNEL_MESSAGES = {"mesh": MESH_MESSAGES, "transfer": TRANSFER_MESSAGES, "ring": RING_MESSAGES}
+# Between an agent and its own child processes, over pipes; never on a network.
+CHILD_MESSAGES: dict[int, tuple[type, Limits]] = {
+    80: (child.StageJob, Limits(256 * _K, 0)),
+    81: (child.StageNews, _SMALL),
+    82: (child.StageGo, _SMALL),
+    96: (child.WeightsJob, Limits(16 * _K, 0)),
+    97: (child.WeightsNews, _SMALL),
+    98: (child.WeightsDone, Limits(4 * _M, 0)),
+    99: (child.WeightsFailed, Limits(16 * _K, 0)),
+}
+CHANNEL_MESSAGES = {
+    "mesh": MESH_MESSAGES,
+    "transfer": TRANSFER_MESSAGES,
+    "ring": RING_MESSAGES,
+    "child": CHILD_MESSAGES,
+}
 
 _NUMBERS: dict[type, int] = {
     kind: number for messages in CHANNEL_MESSAGES.values() for number, (kind, _) in messages.items()
+}
+_LIMITS: dict[int, Limits] = {
+    number: limits
+    for messages in CHANNEL_MESSAGES.values()
+    for number, (_, limits) in messages.items()
 }
 _KINDS: dict[int, type] = {number: kind for kind, number in _NUMBERS.items()}
 
@@ -91,8 +113,18 @@ def largest_frame(limits: Iterable[Limits]) -> int:
 
 
 def pack(message: object, payload: bytes | bytearray | memoryview = b"") -> bytearray:
-    """The frame of a registered message. Raises KeyError for any other (a bug)."""
-    return frame.join(_NUMBERS[type(message)], codec.encode(message), payload)
+    """The frame of a registered message. Raises KeyError for any other (a bug), ProtocolViolation
+    for one that is over its limit: the other side would close the link."""
+    number = _NUMBERS[type(message)]
+    header = codec.encode(message)
+    size = memoryview(payload).nbytes
+    limit = _LIMITS[number]
+    if len(header) > limit.header or size > limit.payload:
+        raise ProtocolViolation(
+            f"{type(message).__name__} of {len(header)} + {size} bytes is over its limit of "
+            f"{limit.header} + {limit.payload}"
+        )
+    return frame.join(number, header, payload)
 
 
 def unpack(

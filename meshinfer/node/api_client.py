@@ -1,0 +1,82 @@
+"""What the commands need of a running agent, over its HTTP API. Standard library only: `status`
+must answer in under half a second, imports included."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from meshinfer.core.fleet import Address
+from meshinfer.errors import MeshInferError, NotReady, from_code
+
+
+class ApiClient:
+    """Talks to the agent at `address`; `key` is sent when there is one."""
+
+    def __init__(self, address: Address, key: str | None, timeout_s: float = 600.0) -> None:
+        self._address = address
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._timeout_s = timeout_s
+
+    def status(self) -> dict[str, Any]:
+        """The status document. Raises NotReady when nobody answers."""
+        with self._request("GET", "/meshinfer/v1/status", None) as response:
+            document: dict[str, Any] = json.load(response)
+            return document
+
+    def models(self) -> list[str]:
+        with self._request("GET", "/v1/models", None) as response:
+            return [entry["id"] for entry in json.load(response)["data"]]
+
+    def chat(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Chunks of a streamed chat completion. Raises the error that the fleet reports."""
+        with self._request("POST", "/v1/chat/completions", {**body, "stream": True}) as response:
+            for line in response:
+                text = line.decode("utf-8").strip()
+                if not text.startswith("data: ") or text == "data: [DONE]":
+                    continue
+                chunk = json.loads(text.removeprefix("data: "))
+                if "error" in chunk:
+                    raise _reported(chunk)
+                yield chunk
+
+    @contextmanager
+    def _request(
+        self, method: str, path: str, body: dict[str, Any] | None
+    ) -> Iterator[http.client.HTTPResponse]:
+        connection = http.client.HTTPConnection(
+            self._address.host, self._address.port, timeout=self._timeout_s
+        )
+        with closing(connection):
+            headers = dict(self._headers)
+            data = None
+            if body is not None:
+                data = json.dumps(body).encode()
+                headers["Content-Type"] = "application/json"
+            try:
+                connection.request(method, path, data, headers)
+                response = connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                raise NotReady(
+                    f"The agent at {self._address} does not answer ({error}).",
+                    "Start it with: meshinfer up",
+                ) from error
+            if response.status >= 400:
+                raise _reported(_json_or_empty(response))
+            yield response
+
+
+def _json_or_empty(response: http.client.HTTPResponse) -> dict[str, Any]:
+    try:
+        body = json.load(response)
+        return body if isinstance(body, dict) else {}
+    except ValueError:
+        return {}
+
+
+def _reported(body: dict[str, Any]) -> MeshInferError:
+    error = body.get("error") or {}
+    return from_code(str(error.get("code")), str(error.get("message", "The agent gave no reason.")))

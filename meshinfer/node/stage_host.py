@@ -1,0 +1,127 @@
+"""The stage host process: one stage, its cache, its two ring links. Started by the agent only.
+
+Takes one StageJob on standard input, tells StageNews on standard output, joins the ring on StageGo,
+and ends when the ring breaks or the agent is gone. OpenVINO runs on the engine's thread, never on
+the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+
+from meshinfer.engine.paged import PagedStage, StageOptions
+from meshinfer.engine.selftest import self_test
+from meshinfer.engine.thread import EngineThread
+from meshinfer.errors import MeshInferError, leading_error
+from meshinfer.link.base import RING
+from meshinfer.link.dialer import WebSocketDialer
+from meshinfer.link.identity import load
+from meshinfer.link.server import LinkServer
+from meshinfer.link.trust import Trust
+from meshinfer.node.child import ParentPipe
+from meshinfer.node.ring_ends import consume, expect_consumer
+from meshinfer.serve.ring import RingFacts
+from meshinfer.serve.stage_worker import StageWorker
+from meshinfer.wire.child import StageJob, StageNews
+from meshinfer.wire.commit import StagePhase
+
+log = logging.getLogger(__name__)
+
+
+def ring_facts(job: StageJob) -> RingFacts:
+    """What every frame on this stage's edges must carry."""
+    return RingFacts(
+        epoch=job.epoch,
+        plan=job.plan,
+        pipeline=job.pipeline,
+        stages=job.stages,
+        precision=job.precision,
+        hidden_size=job.hidden_size,
+        vocabulary_size=job.vocabulary_size,
+        context_length=job.context_length,
+    )
+
+
+async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> PagedStage:
+    """Compile and test on the engine's thread. Raises StageFailed."""
+    options = StageOptions(
+        device=job.device,
+        precision=job.precision,
+        cache_tokens=job.cache_tokens,
+        threads=job.threads,
+        deterministic=job.deterministic,
+    )
+    pipe.send(StageNews(StagePhase.LOADING, 0.0))
+    xml = Path(job.stage_folder) / "openvino_model.xml"
+    stage: PagedStage = await engine.run(PagedStage.load, xml, options)
+    pipe.send(StageNews(StagePhase.TESTING, 0.0))
+    await engine.run(self_test, stage)
+    return stage
+
+
+async def serve(job: StageJob, pipe: ParentPipe) -> None:
+    """Until the ring breaks (an error) or the agent is gone (PeerLost)."""
+    trust = Trust(load(Path(job.state_folder)))
+    engine = EngineThread()
+    try:
+        stage = await load_stage(engine, job, pipe)
+        await join_ring(
+            job, pipe, trust, StageWorker(stage, engine, ring_facts(job), job.stage, time.monotonic)
+        )
+    finally:
+        await engine.close()
+
+
+async def join_ring(job: StageJob, pipe: ParentPipe, trust: Trust, worker: StageWorker) -> None:
+    """Listen for the consumer, say ready, dial the producer on `go`, then work."""
+    facts = ring_facts(job)
+    consumer = expect_consumer(facts, edge=job.stage + 1, consumer=job.consumer)
+    server = LinkServer(trust, {RING: consumer.accept}, on_refused=lambda refusal: None)
+    dialer = WebSocketDialer(trust)
+    try:
+        await server.start(job.listen)
+        pipe.send(StageNews(StagePhase.READY, 1.0))
+        await pipe.receive()  # StageGo
+        async with asyncio.TaskGroup() as tasks:
+            downstream = tasks.create_task(consumer.link())
+            upstream = tasks.create_task(
+                consume(dialer, facts, job.stage, job.producer, job.producer_addresses)
+            )
+        pipe.send(StageNews(StagePhase.SERVING, 1.0))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(worker.run(upstream.result(), downstream.result()))
+            tasks.create_task(pipe.receive())  # raises when the agent is gone
+    except BaseExceptionGroup as group:
+        raise leading_error(group) from group
+    finally:
+        consumer.release()
+        await dialer.close()
+        await server.close()
+
+
+async def run() -> int:
+    pipe = ParentPipe()
+    job = await pipe.receive()
+    assert isinstance(job, StageJob)
+    try:
+        await serve(job, pipe)
+    except MeshInferError as error:
+        pipe.send(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))
+        return 1
+    return 0
+
+
+def main() -> None:
+    # Ctrl-C in a terminal reaches the whole group; the agent ends its children in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
+    sys.exit(asyncio.run(run()))
+
+
+if __name__ == "__main__":
+    main()

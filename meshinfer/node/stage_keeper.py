@@ -1,0 +1,292 @@
+"""This PC's part in plans: one plan at a time, granted under its lease, unloaded when it is over.
+
+The leader's messages come in through `post`; `run` owns everything that follows from them. A held
+plan is a scope: ending it cancels and awaits its stages, so that nothing of an old plan is in
+memory when a new one loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from meshinfer.core.fleet import Address, FleetView
+from meshinfer.core.ids import Epoch, NodeId, PlanId
+from meshinfer.core.model import ModelShape, StageManifest
+from meshinfer.core.plan import Plan, StagePlan
+from meshinfer.core.units import format_bytes
+from meshinfer.errors import NotEnoughMemory, PeerLost, StageFailed, leading_error
+from meshinfer.node.stage_runner import StageRunner
+from meshinfer.wire.child import StageJob, StageNews
+from meshinfer.wire.commit import (
+    Activate,
+    Declined,
+    Load,
+    Prepare,
+    Prepared,
+    Retire,
+    StagePhase,
+    StageReport,
+)
+
+REPORT_EVERY_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class LeaseHolder(Protocol):
+    """What the keeper needs of the mesh."""
+
+    @property
+    def view(self) -> FleetView: ...
+
+    def accepts(self, epoch: Epoch, sender: NodeId) -> bool: ...
+
+    async def send(self, node: NodeId, message: object) -> None: ...
+
+
+Fetch = Callable[[StageManifest, tuple[NodeId, ...], Callable[[int, int], None]], Awaitable[Path]]
+"""Have a stage's files on disk, verified; tells (done, total) bytes as it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperOptions:
+    """How stages run here."""
+
+    state_folder: str
+    listen: Address  # of the stage host
+    threads: int
+    deterministic: bool
+
+
+@dataclass(slots=True)
+class HeldPlan:
+    """The plan that this PC's lease is bound to."""
+
+    plan: Plan
+    shape: ModelShape
+    leader: NodeId
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    work: asyncio.Task[None] | None = None
+    parts: list[StagePart] = field(default_factory=list)
+
+
+class StagePart:
+    """One stage of a held plan, and its newest report."""
+
+    def __init__(self, held: HeldPlan, job: StageJob) -> None:
+        self.held = held
+        self.job = job
+        self.changed = asyncio.Event()
+        self.report = self._report(StageNews(StagePhase.FETCHING, 0.0))
+        held.parts.append(self)
+
+    def note(self, news: StageNews) -> None:
+        self.report = self._report(news)
+        self.changed.set()
+
+    def _report(self, news: StageNews) -> StageReport:
+        job = self.job
+        return StageReport(
+            job.plan, job.pipeline, job.stage, news.phase, news.progress, news.code, news.why
+        )
+
+
+class StageKeeper:
+    """`room` tells the bytes that stages may use here now; `fetch` has the files brought."""
+
+    def __init__(
+        self,
+        mesh: LeaseHolder,
+        runner: StageRunner,
+        fetch: Fetch,
+        room: Callable[[], int],
+        options: KeeperOptions,
+    ) -> None:
+        self._mesh = mesh
+        self._runner = runner
+        self._fetch = fetch
+        self._room = room
+        self._options = options
+        self._commands: asyncio.Queue[tuple[NodeId, object]] = asyncio.Queue()
+        self._held: HeldPlan | None = None
+
+    @property
+    def held(self) -> HeldPlan | None:
+        return self._held
+
+    def post(self, sender: NodeId, message: object) -> None:
+        """Take a message of the plan conversation (from any leader, in order)."""
+        self._commands.put_nowait((sender, message))
+
+    async def run(self) -> None:
+        """Until cancelled; then the held plan is unloaded."""
+        try:
+            while True:
+                sender, message = await self._commands.get()
+                await self._obey(sender, message)
+        finally:
+            await self._drop("the agent ends")
+
+    async def lease_lost(self) -> None:
+        """The epoch under which the held plan was granted is over: unload."""
+        held = self._held
+        if held is not None and not self._mesh.accepts(held.plan.epoch, held.leader):
+            self.post(held.leader, Retire(held.plan.epoch, held.plan.id, "the lease ended"))
+
+    async def _obey(self, sender: NodeId, message: object) -> None:
+        match message:
+            case Prepare():
+                await self._prepare(sender, message)
+            case Load() if self._is_held(sender, message.plan):
+                self._load(message)
+            case Activate() if self._is_held(sender, message.plan):
+                assert self._held is not None
+                self._held.go.set()
+            case Retire() if self._is_held(sender, message.plan):
+                await self._drop(message.why)
+            case _:
+                log.debug("ignored: %s of a plan that is not held", type(message).__name__)
+
+    def _is_held(self, sender: NodeId, plan: PlanId) -> bool:
+        held = self._held
+        return held is not None and held.plan.id == plan and held.leader == sender
+
+    async def _prepare(self, sender: NodeId, message: Prepare) -> None:
+        plan = message.plan
+        if not self._mesh.accepts(plan.epoch, sender):
+            newest = self._mesh.view.epoch
+            await self._answer(
+                sender, Declined(plan.id, "protocol_violation", "an older epoch", newest)
+            )
+            return
+        await self._drop("a newer plan")
+        needed = sum(stage.memory_bytes for stage in self._stages(plan))
+        if needed > self._room():
+            error = NotEnoughMemory(
+                f"{format_bytes(needed)} are needed here, {format_bytes(self._room())} are free."
+            )
+            await self._answer(sender, Declined(plan.id, error.code, str(error), plan.epoch))
+            return
+        self._held = HeldPlan(plan, message.shape, sender)
+        await self._answer(sender, Prepared(plan.id))
+
+    def _stages(self, plan: Plan) -> list[StagePlan]:
+        me = self._mesh.view.me
+        return [one for pipe in plan.pipelines for one in pipe.stages if one.node == me]
+
+    def _load(self, message: Load) -> None:
+        held = self._held
+        assert held is not None
+        if held.work is None:
+            held.work = asyncio.create_task(self._serve(held, message))
+
+    async def _serve(self, held: HeldPlan, message: Load) -> None:
+        """All stages of this PC in one plan. The first that fails ends the others; each failure
+        is reported, and a bug is logged: the agent and the next plan live on."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for job, manifest in zip(self._jobs(held), message.manifests, strict=True):
+                    tasks.create_task(self._serve_stage(held, job, manifest, message.sources))
+        except BaseExceptionGroup as group:
+            log.debug("plan %s ended here", held.plan.id, exc_info=group)
+        except ValueError:
+            log.exception("plan %s: the leader sent other stages than planned", held.plan.id)
+
+    async def _serve_stage(
+        self, held: HeldPlan, job: StageJob, manifest: StageManifest, sources: tuple[NodeId, ...]
+    ) -> None:
+        """Fetch, load, run; whatever ends it is told to the leader."""
+        part = StagePart(held, job)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._keep_reporting(part))
+                tasks.create_task(self._run_stage(part, manifest, sources))
+        except BaseExceptionGroup as group:
+            try:
+                error = leading_error(group)
+            except BaseExceptionGroup:
+                log.exception("stage %d failed in an unexpected way", job.stage)
+                error = StageFailed("An unexpected error; the log of this PC has the details.")
+            part.note(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))
+            await self._answer(held.leader, part.report)
+            raise error from group
+
+    async def _run_stage(
+        self, part: StagePart, manifest: StageManifest, sources: tuple[NodeId, ...]
+    ) -> None:
+        def fetched(done: int, total: int) -> None:
+            part.note(StageNews(StagePhase.FETCHING, done / max(1, total)))
+
+        folder = await self._fetch(manifest, sources, fetched)
+        part.note(StageNews(StagePhase.LOADING, 0.0))
+        job = replace(part.job, stage_folder=str(folder))
+        await self._runner.run(job, part.held.go, part.note)
+
+    async def _keep_reporting(self, part: StagePart) -> None:
+        """News at once, and the newest again every second: silence then means trouble."""
+        while True:
+            await self._answer(part.held.leader, part.report)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_EVERY_S):
+                    await part.changed.wait()
+            part.changed.clear()
+
+    async def _answer(self, leader: NodeId, message: object) -> None:
+        try:
+            await self._mesh.send(leader, message)
+        except PeerLost:
+            log.debug("the leader is gone; its lease will end")
+
+    def _jobs(self, held: HeldPlan) -> list[StageJob]:
+        me = self._mesh.view.me
+        return [
+            stage_job(held, pipeline, stage, self._options, self._mesh.view)
+            for pipeline, pipe in enumerate(held.plan.pipelines)
+            for stage, one in enumerate(pipe.stages)
+            if one.node == me
+        ]
+
+    async def _drop(self, why: str) -> None:
+        held, self._held = self._held, None
+        if held is None or held.work is None:
+            return
+        log.info("plan %s is over here: %s", held.plan.id, why)
+        held.work.cancel()
+        await asyncio.wait([held.work])
+
+
+def stage_job(
+    held: HeldPlan, pipeline: int, stage: int, options: KeeperOptions, view: FleetView
+) -> StageJob:
+    """What the stage host must know; the files' folder is filled in when they are there."""
+    plan, shape = held.plan, held.shape
+    stages = plan.pipelines[pipeline].stages
+    leader = view.member(held.leader)
+    leader_addresses = leader.agent_addresses if leader is not None else ()
+    return StageJob(
+        state_folder=options.state_folder,
+        stage_folder="",
+        device=stages[stage].device,
+        threads=options.threads,
+        deterministic=options.deterministic,
+        epoch=plan.epoch,
+        plan=plan.id,
+        pipeline=pipeline,
+        stage=stage,
+        stages=len(stages),
+        precision=plan.precision,
+        cache_tokens=plan.cache_tokens,
+        hidden_size=shape.hidden_size,
+        vocabulary_size=shape.vocabulary_size,
+        context_length=plan.context_length,
+        listen=options.listen,
+        producer=stages[stage - 1].node if stage else held.leader,
+        producer_addresses=stages[stage - 1].ring_addresses if stage else leader_addresses,
+        consumer=stages[stage + 1].node if stage + 1 < len(stages) else held.leader,
+    )

@@ -1,0 +1,59 @@
+"""Schedule, run, commit: the loop of a serving plan on its leader."""
+
+from __future__ import annotations
+
+import asyncio
+
+from meshinfer.errors import ProtocolViolation, leading_error
+from meshinfer.serve.inbox import Inbox
+from meshinfer.serve.ring import LeaderRing, StepOutcome
+from meshinfer.serve.scheduler import Scheduler
+from meshinfer.serve.statistics import RingStatistics
+
+
+class DecodeLoop:
+    """Keeps as many steps in flight as the pipeline has stages, while there is work."""
+
+    def __init__(self, scheduler: Scheduler, ring: LeaderRing, statistics: RingStatistics) -> None:
+        self._scheduler = scheduler
+        self._ring = ring
+        self._statistics = statistics
+        self._work = asyncio.Event()
+
+    def wake(self) -> None:
+        """There may be a new step to make."""
+        self._work.set()
+
+    async def run(self, inbox: Inbox) -> None:
+        """Until the ring breaks: then every request is ended with the error, which is raised."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._send_steps())
+                tasks.create_task(self._take_outcomes(inbox))
+        except BaseExceptionGroup as group:
+            error = leading_error(group)
+            inbox.close(error)
+            raise error from group
+
+    async def _send_steps(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while (step := self._scheduler.next_step()) is not None:
+                await self._ring.send(step)
+
+    async def _take_outcomes(self, inbox: Inbox) -> None:
+        while True:
+            outcome = await self._ring.receive()
+            self._commit(outcome, inbox)
+            self.wake()
+
+    def _commit(self, outcome: StepOutcome, inbox: Inbox) -> None:
+        if outcome.error is not None:
+            inbox.fail(self._scheduler.fail(outcome.step), outcome.error)
+            return
+        expected = self._scheduler.expects(outcome.step)
+        if len(outcome.drawn) != expected:
+            raise ProtocolViolation(f"{len(outcome.drawn)} tokens came back for {expected} rows")
+        inbox.publish(self._scheduler.commit(outcome.step, outcome.drawn))
+        self._statistics.record(outcome)

@@ -1,0 +1,83 @@
+"""What an agent and its child processes tell each other over pipes.
+
+A stage host owns OpenVINO, one stage's cache and its ring links; a weights process reads and cuts
+models. A driver that hangs, aborts or leaks takes down a child, not the agent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshinfer.core.fleet import Address
+from meshinfer.core.ids import Epoch, ModelId, NodeId, PlanId
+from meshinfer.core.model import StageManifest, UnitRange
+from meshinfer.wire.commit import StagePhase
+
+
+@dataclass(frozen=True, slots=True)
+class StageJob:
+    """Everything a stage host needs; it asks for nothing else."""
+
+    state_folder: str  # holds the identity
+    stage_folder: str  # verified files of the stage
+    device: str
+    threads: int  # 0: as many as the PC has
+    deterministic: bool
+    epoch: Epoch
+    plan: PlanId
+    pipeline: int
+    stage: int  # place in the pipeline
+    stages: int
+    precision: str
+    cache_tokens: int
+    hidden_size: int
+    vocabulary_size: int
+    context_length: int
+    listen: Address  # where the consumer dials
+    producer: NodeId  # whom to dial: the stage before, or the leader
+    producer_addresses: tuple[Address, ...]
+    consumer: NodeId  # who may dial: the stage behind, or the leader
+
+
+@dataclass(frozen=True, slots=True)
+class StageGo:
+    """Dial the producer; the plan is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageNews:
+    phase: StagePhase
+    progress: float
+    code: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsJob:
+    """`pull`: have the model on disk. `split`: have its stages in the store."""
+
+    kind: str  # "pull" or "split"
+    model: ModelId
+    models_folder: str
+    store_folder: str
+    ranges: tuple[UnitRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsNews:
+    phase: str
+    done: int
+    total: int  # 0: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsDone:
+    folder: str  # of the model
+    manifests: tuple[StageManifest, ...]  # of the stages, when they were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFailed:
+    code: str
+    cause: str
+    remedy: str
