@@ -77,7 +77,10 @@ class StageWorker:
         self._outward: asyncio.Queue[_Done] = asyncio.Queue(_QUEUE)
 
     async def run(self, upstream: Link, downstream: Link) -> None:
-        """Until a link breaks (PeerLost) or a frame breaks the rules (ProtocolViolation)."""
+        """Until a link breaks (PeerLost) or a frame breaks the rules (ProtocolViolation).
+
+        Closes both links then, so that the break travels around the ring at once.
+        """
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(upstream))
@@ -85,6 +88,9 @@ class StageWorker:
                 tasks.create_task(self._write(downstream))
         except BaseExceptionGroup as group:
             raise leading_error(group) from group
+        finally:
+            await upstream.close("the stage ended")
+            await downstream.close("the stage ended")
 
     async def _read(self, upstream: Link) -> None:
         while True:

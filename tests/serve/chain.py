@@ -1,0 +1,139 @@
+"""A whole serving path in one process: inbox, scheduler, ring, toy stages over in-memory links."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from meshinfer.core.ids import Epoch, ModelId, NodeId, PlanId, RequestId
+from meshinfer.core.model import UnitRange
+from meshinfer.core.request import (
+    GREEDY,
+    ChatMessage,
+    Delta,
+    Finished,
+    GenerationRequest,
+    Sampling,
+)
+from meshinfer.core.step import Row, Step
+from meshinfer.engine.sampling import draw
+from meshinfer.engine.thread import EngineThread
+from meshinfer.engine.toy import ToyModel, ToyStage
+from meshinfer.link.memory import MemoryLink, memory_pair
+from meshinfer.serve.decode_loop import DecodeLoop
+from meshinfer.serve.inbox import Inbox, Language
+from meshinfer.serve.ring import LeaderRing, RingFacts
+from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
+from meshinfer.serve.stage_worker import StageWorker
+from meshinfer.serve.statistics import RingStatistics
+
+TOY = ToyModel(layers=4, hidden_size=8, vocabulary_size=256, seed=3)
+CONTEXT = 512
+
+
+class ByteEncoder:
+    """Ids are the UTF-8 bytes."""
+
+    async def encode_chat(self, messages: tuple[ChatMessage, ...]) -> list[int]:
+        return await self.encode_text("".join(message.content for message in messages))
+
+    async def encode_text(self, prompt: str) -> list[int]:
+        return list(prompt.encode())
+
+
+class Chain:
+    """The parts of a running chain that tests look at."""
+
+    def __init__(
+        self, inbox: Inbox, scheduler: Scheduler, stages: list[ToyStage], links: list[MemoryLink]
+    ) -> None:
+        self.inbox = inbox
+        self.scheduler = scheduler
+        self.stages = stages
+        self.links = links  # the consumer's end of each edge
+        self.statistics: RingStatistics
+        self.loop: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def running_chain(
+    cuts: list[int], cache_tokens: int = 4096, vocabulary: dict[int, bytes] | None = None
+) -> AsyncIterator[Chain]:
+    """Stages between `cuts` (unit indices), all joined and looping."""
+    bounds = [0, *cuts, len(TOY.shape().units)]
+    ranges = [UnitRange(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    facts = RingFacts(
+        Epoch(1, NodeId("leader")), PlanId("p"), 0, len(ranges), "f32", 8, 256, CONTEXT
+    )
+    stages = [ToyStage(units, TOY, cache_tokens) for units in ranges]
+    engines = [EngineThread() for _ in ranges]
+    edges = [memory_pair("ring") for _ in range(len(ranges) + 1)]
+    scheduler = Scheduler(SchedulerLimits(cache_tokens, len(ranges), 16, step_tokens=64))
+    statistics = RingStatistics(len(ranges), time.monotonic)
+    ring = LeaderRing(edges[0][0], edges[-1][1], facts, time.monotonic)
+    loop = DecodeLoop(scheduler, ring, statistics)
+    language = Language(vocabulary or {i: bytes([i]) for i in range(256)}, {0}, {0}, CONTEXT)
+    inbox = Inbox(ByteEncoder(), language, scheduler, loop.wake, time.monotonic)
+    chain = Chain(inbox, scheduler, stages, [edge[1] for edge in edges])
+    chain.statistics = statistics
+    workers = [
+        asyncio.create_task(
+            StageWorker(stage, engine, facts, index, time.monotonic).run(
+                edges[index][1], edges[index + 1][0]
+            )
+        )
+        for index, (stage, engine) in enumerate(zip(stages, engines, strict=True))
+    ]
+    chain.loop = asyncio.create_task(loop.run(inbox))
+    try:
+        yield chain
+    finally:
+        tasks = [chain.loop, *workers]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for edge in edges:
+            await edge[0].close()
+            await edge[1].close()
+        for engine in engines:
+            await engine.close()
+
+
+def request(prompt: str, max_tokens: int = 12, sampling: Sampling = GREEDY) -> GenerationRequest:
+    name = RequestId(f"{prompt}-{max_tokens}")
+    return GenerationRequest(name, ModelId("toy"), (), prompt, sampling, max_tokens)
+
+
+async def collect(chain: Chain, asked: GenerationRequest) -> tuple[list[int], str, Finished]:
+    tokens: list[int] = []
+    text = ""
+    finished: Finished | None = None
+    async for event in chain.inbox.generate(asked):
+        if isinstance(event, Delta):
+            tokens += event.tokens
+            text += event.text
+        elif isinstance(event, Finished):
+            finished = event
+    assert finished is not None
+    return tokens, text, finished
+
+
+def alone(prompt: str, max_tokens: int, sampling: Sampling = GREEDY) -> list[int]:
+    """What one whole stage, one sequence and no scheduler give."""
+    stage = ToyStage(UnitRange(0, len(TOY.shape().units)), TOY, 2048)
+    tokens = list(prompt.encode())
+    position, number = 0, 0
+    drawn: list[int] = []
+    while len(drawn) < max_tokens:
+        new = tokens[position:]
+        row = Row(1, position, len(new), 1, sampling)
+        logits = stage.forward(Step(number, (row,), tuple(new)), None)
+        position, number = len(tokens), number + 1
+        (one,) = draw(logits, [(sampling, position)])
+        tokens.append(one.token)
+        drawn.append(one.token)
+        if one.token == 0:
+            break
+    return drawn

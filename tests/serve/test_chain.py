@@ -1,0 +1,128 @@
+"""Prompts through inbox, scheduler, ring and toy stages: whole answers, nobody else's text."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from meshinfer.core.request import Delta, FinishReason, Sampling, Started
+from meshinfer.errors import ContextTooLong, InvalidRequest, PeerLost
+from tests.serve.chain import CONTEXT, alone, collect, request, running_chain
+
+
+@pytest.mark.parametrize("cuts", [[], [5], [1, 9], [3, 4, 8]])
+async def test_a_ring_of_stages_equals_one_stage(cuts: list[int]) -> None:
+    async with running_chain(cuts) as chain:
+        tokens, _, finished = await collect(chain, request("How far is the moon?", 30))
+    assert tokens == alone("How far is the moon?", 30)
+    assert finished.completion_tokens == len(tokens)
+    assert finished.prompt_tokens == 20
+
+
+async def test_thirty_two_at_once_each_equal_their_lone_run() -> None:
+    """C16: no answer ever holds another user's text."""
+    prompts = [f"user {index} says {'x' * (index * 7 % 120)}" for index in range(32)]
+    async with running_chain([4, 7]) as chain:
+        answers = await asyncio.gather(
+            *(collect(chain, request(p, 5 + i % 11)) for i, p in enumerate(prompts))
+        )
+        assert chain.scheduler.running == chain.scheduler.waiting == 0
+    for index, (prompt, (tokens, _, _)) in enumerate(zip(prompts, answers, strict=True)):
+        assert tokens == alone(prompt, 5 + index % 11)
+
+
+async def test_a_short_cache_makes_requests_wait_and_changes_nothing() -> None:
+    prompts = [f"{index} " + "y" * 60 for index in range(8)]
+    async with running_chain([5], cache_tokens=CONTEXT) as chain:
+        answers = await asyncio.gather(*(collect(chain, request(p, 40)) for p in prompts))
+    assert [tokens for tokens, _, _ in answers] == [alone(prompt, 40) for prompt in prompts]
+
+
+async def test_sampling_depends_on_the_seed_and_the_position_only() -> None:
+    hot = Sampling(temperature=1.2, top_p=0.9, top_k=50, seed=7)
+    async with running_chain([5]) as chain:
+        first, _, _ = await collect(chain, request("dice", 25, hot))
+        crowd = [collect(chain, request(f"noise {i}", 20)) for i in range(4)]
+        second, *_ = await asyncio.gather(collect(chain, request("dice", 25, hot)), *crowd)
+        other = Sampling(temperature=1.2, top_p=0.9, top_k=50, seed=8)
+        third, _, _ = await collect(chain, request("dice", 25, other))
+    assert first == second[0] == alone("dice", 25, hot)
+    assert third != first
+
+
+async def test_a_prompt_at_the_limit_of_the_context() -> None:
+    """C14: both numbers in the error, nothing computed; below it, generate up to the context."""
+    async with running_chain([5]) as chain:
+        for length in (CONTEXT, CONTEXT + 1, 2 * CONTEXT):
+            with pytest.raises(ContextTooLong, match=rf"{length} tokens.*{CONTEXT}"):
+                await collect(chain, request("z" * length))
+        assert chain.statistics.speed().steps == 0
+        tokens, _, finished = await collect(chain, request("z" * (CONTEXT - 1), 50))
+        assert len(tokens) == 1
+        assert finished.reason in (FinishReason.LENGTH, FinishReason.STOP)
+        assert finished.prompt_tokens == CONTEXT - 1
+        with pytest.raises(InvalidRequest, match="empty"):
+            await collect(chain, request(""))
+
+
+async def test_a_stop_token_is_counted_and_never_shown() -> None:
+    async with running_chain([5]) as chain:
+        for index in range(40):
+            tokens, text, finished = await collect(chain, request(f"find a stop {index}", 200))
+            if finished.reason is FinishReason.STOP:
+                assert tokens[-1] == 0
+                assert "\x00" not in text
+                assert finished.completion_tokens == len(tokens)
+                return
+    pytest.fail("no prompt led to the stop token: the toy model has changed, choose others")
+
+
+async def test_a_client_that_leaves_frees_its_place() -> None:
+    async with running_chain([5]) as chain:
+        async with contextlib.aclosing(chain.inbox.generate(request("leave", 400))) as events:
+            async for event in events:
+                if isinstance(event, Delta):
+                    break
+        assert chain.scheduler.running == chain.scheduler.waiting == 0
+        tokens, _, _ = await collect(chain, request("stay", 10))
+        assert tokens == alone("stay", 10)
+        # the left one's cache is gone on every stage: only what is in flight may remain
+        assert [stage.cached(1) for stage in chain.stages] == [0, 0]
+
+
+async def test_a_broken_link_ends_every_answer_with_an_error() -> None:
+    async with running_chain([4, 7]) as chain:
+        streams = [chain.inbox.generate(request(f"lost {i}", 400)) for i in range(3)]
+        for stream in streams:
+            assert isinstance(await anext(stream), Started)
+        await chain.links[1].close()
+        for stream in streams:
+            with pytest.raises(PeerLost):
+                async with asyncio.timeout(10):
+                    async for _ in stream:
+                        pass
+        with pytest.raises(PeerLost):
+            await collect(chain, request("late"))
+
+
+async def test_a_damaged_frame_ends_the_plan_and_yields_no_text() -> None:
+    """C01: a zeroed or swapped frame never becomes an answer."""
+    async with running_chain([4]) as chain:
+        stream = chain.inbox.generate(request("damage", 400))
+        assert isinstance(await anext(stream), Started)
+        chain.links[1].incoming.damage = 1
+        with pytest.raises(PeerLost):
+            async with asyncio.timeout(10):
+                async for _ in stream:
+                    pass
+
+
+async def test_where_the_time_went_is_known_for_every_stage() -> None:
+    async with running_chain([4, 7]) as chain:
+        await collect(chain, request("time", 20))
+        speed = chain.statistics.speed()
+    assert speed.tokens >= 1
+    assert len(speed.stages) == 3
+    assert all(stage.compute_ms > 0 for stage in speed.stages)
