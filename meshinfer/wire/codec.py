@@ -26,13 +26,22 @@ from meshinfer.errors import ProtocolViolation
 T = TypeVar("T")
 Check = Callable[[Any], Any]
 
-MAX_ITEMS = 4096
-"""Longest array or string a header may hold; a header is at most a few hundred kB anyway."""
+MAX_ITEMS = 32768
+"""Longest array a header may hold: the pieces (1 MiB each) of a stage's largest file."""
 
 
 def encode(message: object) -> bytes:
-    """msgpack array of the message's fields."""
-    packed: bytes = msgpack.packb(_plain(message), use_bin_type=True)
+    """msgpack array of the message's fields.
+
+    Raises ProtocolViolation for a value that the other side could not take: half a surrogate pair,
+    an integer beyond 64 bits, an array that is too long.
+    """
+    try:
+        packed: bytes = msgpack.packb(_plain(message), use_bin_type=True)
+    except (UnicodeEncodeError, OverflowError) as error:
+        # Neither error is chained: a UnicodeEncodeError carries the text, which may be a prompt.
+        reason = type(error).__name__
+        raise ProtocolViolation(f"{type(message).__name__} cannot travel ({reason})") from None
     return packed
 
 
@@ -47,7 +56,8 @@ def decode(kind: type[T], data: bytes | memoryview) -> T:
             strict_map_key=True,
             max_str_len=size,
             max_bin_len=size,
-            max_array_len=MAX_ITEMS,
+            # msgpack allocates what an array announces: never more than the bytes could fill.
+            max_array_len=min(MAX_ITEMS, size),
             max_map_len=0,
             max_ext_len=0,
         )
@@ -63,6 +73,8 @@ def _plain(value: object) -> object:
     if is_dataclass(value):
         return [_plain(getattr(value, field.name)) for field in fields(value)]
     if isinstance(value, tuple):
+        if len(value) > MAX_ITEMS:
+            raise ProtocolViolation(f"an array of {len(value)} items; {MAX_ITEMS} may travel")
         return [_plain(item) for item in value]
     return value
 

@@ -42,6 +42,8 @@ MESH_MESSAGES: dict[int, tuple[type, Limits]] = {
     7: (election.Grant, _SMALL),
     8: (election.Deny, _SMALL),
     9: (election.Renew, _SMALL),
+    10: (election.Resign, _SMALL),
+    11: (membership.Superseded, _SMALL),
     16: (commit.Prepare, Limits(256 * _K, 0)),
     17: (commit.Prepared, _SMALL),
     18: (commit.Declined, _SMALL),

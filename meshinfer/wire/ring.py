@@ -139,6 +139,8 @@ def unpack_step(
     """
     if not 0 < frame.rows <= MAX_ROWS or not 0 < frame.tokens <= MAX_STEP_TOKENS:
         raise ProtocolViolation(f"a step of {frame.rows} rows and {frame.tokens} tokens")
+    if len(frame.released) > MAX_RELEASED or not all(0 <= one < 2**32 for one in frame.released):
+        raise ProtocolViolation("a step releases impossible sequences")
     table_end = frame.rows * ROW.itemsize
     tokens_end = table_end + frame.tokens * 4
     if len(payload) < tokens_end:

@@ -1,0 +1,173 @@
+"""Steps and drawn tokens: what comes out is what went in, and nothing else gets through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshinfer.core.ids import NO_EPOCH, PlanId
+from meshinfer.core.request import Sampling
+from meshinfer.core.step import Row, Sampled, Step
+from meshinfer.errors import ProtocolViolation
+from meshinfer.wire import ring
+
+ROWS = (
+    Row(3, 0, 2, 0, Sampling(0.5, 0.25, 7, 2**64 - 1)),
+    Row(4, 6, 1, 1, Sampling(0.0), fork_from=3),
+)
+STEP = Step(9, ROWS, (10, 11, 12), released=(1, 2))
+HIDDEN = np.arange(12, dtype=np.float32).reshape(3, 4)
+BOUNDS: dict[str, Any] = {"precision": "f32", "vocabulary_size": 100, "context_length": 8}
+
+
+def step_frame(**changes: Any) -> ring.StepFrame:
+    fields = {
+        "epoch": NO_EPOCH,
+        "plan": PlanId("p"),
+        "edge": 1,
+        "step": 9,
+        "rows": 2,
+        "tokens": 3,
+        "released": (1, 2),
+        "timings": (),
+    }
+    return ring.StepFrame(**(fields | changes))
+
+
+def unpack(
+    frame: ring.StepFrame, payload: bytes, hidden_size: int | None = 4, **changes: Any
+) -> Any:
+    return ring.unpack_step(
+        frame, memoryview(payload), hidden_size=hidden_size, **(BOUNDS | changes)
+    )
+
+
+def payload_of(rows: tuple[Row, ...], tokens: tuple[int, ...]) -> bytes:
+    return ring.pack_step(Step(9, rows, tokens), None)
+
+
+def test_a_step_comes_back_whole() -> None:
+    step, hidden = unpack(step_frame(), ring.pack_step(STEP, HIDDEN))
+    assert step == STEP
+    assert hidden.tobytes() == HIDDEN.tobytes()
+
+
+def test_the_first_stage_gets_no_activation() -> None:
+    step, hidden = unpack(step_frame(), ring.pack_step(STEP, None), None)
+    assert (step, hidden) == (STEP, None)
+
+
+def test_a_row_has_the_literal_bytes() -> None:
+    row = Row(1, 2, 3, 1, Sampling(1.0, 0.5, 4, 5))
+    assert payload_of((row,), (6, 7, 8)) == bytes.fromhex(
+        "01000000 02000000 03000000 01000000 ffffffffffffffff 0000803f 0000003f 04000000"
+        "0500000000000000 06000000 07000000 08000000"
+    )
+
+
+def test_cut_short_at_every_offset() -> None:
+    whole = ring.pack_step(STEP, HIDDEN)
+    for length in range(len(whole)):
+        with pytest.raises(ProtocolViolation):
+            unpack(step_frame(), whole[:length])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rows": 0}, "a step of 0 rows"),
+        ({"rows": -1}, "a step of -1 rows"),
+        ({"rows": ring.MAX_ROWS + 1}, "a step of 1025 rows"),
+        ({"tokens": 0}, "0 tokens"),
+        ({"tokens": ring.MAX_STEP_TOKENS + 1}, "8193 tokens"),
+        ({"tokens": 2}, "do not add up"),
+        ({"released": (-1,)}, "impossible sequences"),
+        ({"released": (2**32,)}, "impossible sequences"),
+        ({"released": (1,) * (ring.MAX_RELEASED + 1)}, "impossible sequences"),
+    ],
+)
+def test_a_header_that_lies(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ProtocolViolation, match=said):
+        unpack(step_frame(**changes), ring.pack_step(STEP, HIDDEN))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row(1, 0, 0, 0),
+        Row(1, 0, 1, 2),
+        Row(1, 8, 1, 0),
+        Row(1, 2**32 - 1, 1, 0),
+        Row(1, 0, 1, 0, Sampling(-1.0)),
+        Row(1, 0, 1, 0, Sampling(float("nan"))),
+        Row(1, 0, 1, 0, Sampling(float("inf"))),
+        Row(1, 0, 1, 0, Sampling(1.0, 0.0)),
+        Row(1, 0, 1, 0, Sampling(1.0, float("nan"))),
+        Row(1, 0, 1, 0, Sampling(1.0, 1.5)),
+        Row(1, 0, 1, 0, fork_from=-2),
+    ],
+)
+def test_rows_that_native_code_must_not_see(row: Row) -> None:
+    with pytest.raises(ProtocolViolation):
+        unpack(step_frame(rows=1, tokens=1, released=()), payload_of((row,), (5,)), None)
+
+
+@pytest.mark.parametrize("token", [-1, 100, 2**31 - 1])
+def test_tokens_outside_the_vocabulary(token: int) -> None:
+    with pytest.raises(ProtocolViolation, match="outside 0..99"):
+        unpack(step_frame(rows=1, tokens=1), payload_of((Row(1, 0, 1, 0),), (token,)), None)
+
+
+def test_a_sequence_has_one_row() -> None:
+    rows = (Row(1, 0, 1, 0), Row(1, 1, 1, 0))
+    with pytest.raises(ProtocolViolation, match="two rows"):
+        unpack(step_frame(tokens=2), payload_of(rows, (5, 6)), None)
+
+
+def test_an_activation_where_none_belongs() -> None:
+    with pytest.raises(ProtocolViolation, match="on the way to the first stage"):
+        unpack(step_frame(), ring.pack_step(STEP, HIDDEN), None)
+
+
+def test_an_activation_of_another_width() -> None:
+    with pytest.raises(ProtocolViolation, match="3 x 5 f32"):
+        unpack(step_frame(), ring.pack_step(STEP, HIDDEN), 5)
+
+
+def sampled_frame(count: int) -> ring.SampledFrame:
+    return ring.SampledFrame(NO_EPOCH, PlanId("p"), 9, count, ())
+
+
+def test_drawn_tokens_come_back() -> None:
+    drawn = (Sampled(5, -0.5), Sampled(99, -2.0))
+    payload = ring.pack_sampled(drawn)
+    assert len(payload) == 16
+    assert ring.unpack_sampled(sampled_frame(2), memoryview(payload), 100) == drawn
+
+
+def test_nothing_drawn_is_nothing() -> None:
+    payload = memoryview(ring.pack_sampled(()))
+    assert ring.unpack_sampled(sampled_frame(0), payload, 100) == ()
+
+
+@pytest.mark.parametrize(
+    ("count", "drawn"),
+    [
+        (1, ()),
+        (-1, (Sampled(5, -0.5),)),
+        (2, (Sampled(5, -0.5),)),
+        (1, (Sampled(-1, -0.5),)),
+        (1, (Sampled(100, -0.5),)),
+        (1, (Sampled(5, float("nan")),)),
+        (1, (Sampled(5, float("-inf")),)),
+    ],
+)
+def test_drawn_tokens_that_cannot_be(count: int, drawn: tuple[Sampled, ...]) -> None:
+    with pytest.raises(ProtocolViolation):
+        ring.unpack_sampled(sampled_frame(count), memoryview(ring.pack_sampled(drawn)), 100)
+
+
+def test_the_bound_covers_the_largest_step() -> None:
+    assert ring.max_payload(4096, 4) == 1024 * ring.ROW.itemsize + 8192 * 4 + 8192 * 4096 * 4
