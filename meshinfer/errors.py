@@ -159,8 +159,15 @@ def from_code(code: str, cause: str, remedy: str = "") -> MeshInferError:
 def leading_error(group: BaseExceptionGroup[BaseException]) -> MeshInferError:
     """The first error of a task group whose tasks failed only in ways a caller can handle.
 
-    Raises the group itself when any of its exceptions is a bug.
+    Raises the group itself when any of its exceptions is a bug, and CancelledError when the calling
+    task is being cancelled: before Python 3.13 a task group whose child fails at that moment
+    swallows the cancellation, and a loop around it would go on for ever.
     """
+    import asyncio  # 40 ms that `meshinfer status` does not need
+
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from group
     leaves: list[BaseException] = []
     waiting: list[BaseException] = [group]
     while waiting:

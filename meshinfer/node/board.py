@@ -58,7 +58,8 @@ class Board:
         if self.no_plan is not None and status.state is ModelState.WAITING:
             return NotEnoughMemory(
                 f"{status.model} does not fit: {format_bytes(self.no_plan.needed_bytes)} are "
-                f"needed, {format_bytes(self.no_plan.available_bytes)} are available.",
+                f"needed, {format_bytes(self.no_plan.available_bytes)} are available. "
+                f"{self.no_plan.why}",
                 "Add a PC, free memory or choose a smaller model.",
             )
         if status.state is ModelState.NONE:

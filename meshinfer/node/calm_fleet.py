@@ -53,6 +53,8 @@ class CalmFleet:
                 self._changed.set()
 
 
-def identities(view: FleetView) -> frozenset[tuple[str, str]]:
-    """Who is there, and in what state: what a plan depends on."""
-    return frozenset((member.node, member.state.value) for member in view.members)
+def identities(view: FleetView) -> frozenset[tuple[str, str, int]]:
+    """Who is there, in what state, with how many known devices: what a plan depends on."""
+    return frozenset(
+        (member.node, member.state.value, len(member.capacity.devices)) for member in view.members
+    )

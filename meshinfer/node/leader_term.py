@@ -17,7 +17,7 @@ from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import Epoch, ModelId, NodeId, PlanId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
 from meshinfer.core.plan import NoPlan, Plan
-from meshinfer.errors import MeshInferError, PeerLost, leading_error
+from meshinfer.errors import MeshInferError, NotReady, PeerLost, leading_error
 from meshinfer.link.base import Dialer
 from meshinfer.node.board import Board, ModelState, ModelStatus, served_model
 from meshinfer.node.calm_fleet import CalmFleet
@@ -29,6 +29,7 @@ from meshinfer.serve.inbox import Encoder, Language
 from meshinfer.serve.ring import LeaderRing, RingFacts
 
 REFRESH_S = 1.0
+PASSING = (PeerLost.code, NotReady.code)
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class TermOptions:
     settle_s: float = 1.0  # no change of members for this long before a plan is made
     bench_s: float = 30.0  # a PC that failed its part is left out for this long
     retry_s: float = 2.0
-    recheck_s: float = 5.0  # memory may have become free without a change of members
+    recheck_s: float = 1.0  # devices and free memory change without a change of members
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,8 @@ class LeaderTerm:
         return tell
 
     def _bench(self, error: MeshInferError) -> None:
-        if isinstance(error, MemberFailed) and not isinstance(error.error, PeerLost):
+        """Leave a PC out that could not do its part; not one that is gone, or not ours yet."""
+        if isinstance(error, MemberFailed) and error.error.code not in PASSING:
             self._benched[error.node] = self._tools.clock() + self._options.bench_s
 
     async def _pause(self, error: MeshInferError) -> None:
@@ -243,6 +245,7 @@ class Generation:
                 self._open(serving)
         finally:
             self._term.serving = None
+            self._say(ModelState.PLANNING, 0.0)
             serving.close(PeerLost("The PCs are being planned anew.", "Ask again."))
 
     def _open(self, serving: Serving) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from meshinfer.core.ids import NodeId
 from meshinfer.errors import ProtocolViolation
 from meshinfer.link.base import Link
-from meshinfer.node.ring_ends import ExpectedConsumer
+from meshinfer.node.ring_ends import ExpectedConsumer, greeting
 from meshinfer.serve.ring import RingFacts
 from meshinfer.wire.ring import RingHello
 
@@ -21,15 +21,11 @@ class RingDesk:
 
     async def accept(self, link: Link) -> None:
         """Handler of an incoming ring link. Raises ProtocolViolation for an unexpected one."""
-        received = await link.receive()
-        expected = (
-            self._expected.get(received.message)
-            if isinstance(received.message, RingHello)
-            else None
-        )
+        hello = await greeting(link)
+        expected = self._expected.get(hello) if isinstance(hello, RingHello) else None
         if expected is None:
             raise ProtocolViolation("a ring link that no plan expects")
-        await expected.welcome(link, received.message)
+        await expected.welcome(link, hello)
 
     @contextmanager
     def expect(self, facts: RingFacts, edge: int, consumer: NodeId) -> Iterator[ExpectedConsumer]:

@@ -17,6 +17,7 @@ from meshinfer.serve.ring import RingFacts
 from meshinfer.wire.ring import RingHello, RingWelcome
 
 JOIN_TIMEOUT_S = 15.0
+GREETING_TIMEOUT_S = 5.0
 _RETRY_S = 0.1
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,7 @@ class ExpectedConsumer:
 
     async def accept(self, link: Link) -> None:
         """Handler of an incoming ring link; returns when the link may be closed."""
-        received = await link.receive()
-        await self.welcome(link, received.message)
+        await self.welcome(link, await greeting(link))
 
     async def welcome(self, link: Link, hello: object) -> None:
         """Greet the expected consumer and keep the link open until `release`."""
@@ -66,6 +66,15 @@ class ExpectedConsumer:
         self._ended.set()
         if not self._link.done():
             self._link.cancel()
+
+
+async def greeting(link: Link) -> object:
+    """The first message of an incoming ring link. Raises TimedOut for a silent one."""
+    try:
+        async with asyncio.timeout(GREETING_TIMEOUT_S):
+            return (await link.receive()).message
+    except TimeoutError as error:
+        raise TimedOut("A ring link said nothing.") from error
 
 
 def expect_consumer(facts: RingFacts, edge: int, consumer: NodeId) -> ExpectedConsumer:

@@ -25,26 +25,12 @@ from meshinfer.link.server import LinkServer
 from meshinfer.link.trust import Trust
 from meshinfer.node.child import ParentPipe
 from meshinfer.node.ring_ends import consume, expect_consumer
-from meshinfer.serve.ring import RingFacts
+from meshinfer.node.stage_job import ring_facts
 from meshinfer.serve.stage_worker import StageWorker
 from meshinfer.wire.child import StageJob, StageNews
 from meshinfer.wire.commit import StagePhase
 
 log = logging.getLogger(__name__)
-
-
-def ring_facts(job: StageJob) -> RingFacts:
-    """What every frame on this stage's edges must carry."""
-    return RingFacts(
-        epoch=job.epoch,
-        plan=job.plan,
-        pipeline=job.pipeline,
-        stages=job.stages,
-        precision=job.precision,
-        hidden_size=job.hidden_size,
-        vocabulary_size=job.vocabulary_size,
-        context_length=job.context_length,
-    )
 
 
 async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> PagedStage:

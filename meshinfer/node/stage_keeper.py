@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from meshinfer.core.fleet import Address, FleetView
+from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import Epoch, NodeId, PlanId
-from meshinfer.core.model import ModelShape, StageManifest
+from meshinfer.core.model import StageManifest
 from meshinfer.core.plan import Plan, StagePlan
 from meshinfer.core.units import format_bytes
-from meshinfer.errors import NotEnoughMemory, PeerLost, StageFailed, leading_error
+from meshinfer.errors import NotEnoughMemory, NotReady, PeerLost, StageFailed, leading_error
+from meshinfer.node.stage_job import KeeperOptions, stage_job
 from meshinfer.node.stage_runner import StageRunner
 from meshinfer.wire.child import StageJob, StageNews
 from meshinfer.wire.commit import (
@@ -54,26 +55,19 @@ Fetch = Callable[[StageManifest, tuple[NodeId, ...], Callable[[int, int], None]]
 """Have a stage's files on disk, verified; tells (done, total) bytes as it goes."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeeperOptions:
-    """How stages run here."""
-
-    state_folder: str
-    listen: Address  # of the stage host
-    threads: int
-    deterministic: bool
-
-
 @dataclass(slots=True)
 class HeldPlan:
     """The plan that this PC's lease is bound to."""
 
-    plan: Plan
-    shape: ModelShape
+    prepared: Prepare
     leader: NodeId
     go: asyncio.Event = field(default_factory=asyncio.Event)
     work: asyncio.Task[None] | None = None
     parts: list[StagePart] = field(default_factory=list)
+
+    @property
+    def plan(self) -> Plan:
+        return self.prepared.plan
 
 
 class StagePart:
@@ -162,7 +156,8 @@ class StageKeeper:
         if not self._mesh.accepts(plan.epoch, sender):
             newest = self._mesh.view.epoch
             await self._answer(
-                sender, Declined(plan.id, "protocol_violation", "an older epoch", newest)
+                sender,
+                Declined(plan.id, NotReady.code, "its lease belongs to another epoch.", newest),
             )
             return
         await self._drop("a newer plan")
@@ -173,7 +168,7 @@ class StageKeeper:
             )
             await self._answer(sender, Declined(plan.id, error.code, str(error), plan.epoch))
             return
-        self._held = HeldPlan(plan, message.shape, sender)
+        self._held = HeldPlan(message, sender)
         await self._answer(sender, Prepared(plan.id))
 
     def _stages(self, plan: Plan) -> list[StagePlan]:
@@ -244,12 +239,12 @@ class StageKeeper:
             log.debug("the leader is gone; its lease will end")
 
     def _jobs(self, held: HeldPlan) -> list[StageJob]:
-        me = self._mesh.view.me
+        view = self._mesh.view
         return [
-            stage_job(held, pipeline, stage, self._options, self._mesh.view)
+            stage_job(held.prepared, held.leader, (pipeline, stage), self._options, view)
             for pipeline, pipe in enumerate(held.plan.pipelines)
             for stage, one in enumerate(pipe.stages)
-            if one.node == me
+            if one.node == view.me
         ]
 
     async def _drop(self, why: str) -> None:
@@ -259,34 +254,3 @@ class StageKeeper:
         log.info("plan %s is over here: %s", held.plan.id, why)
         held.work.cancel()
         await asyncio.wait([held.work])
-
-
-def stage_job(
-    held: HeldPlan, pipeline: int, stage: int, options: KeeperOptions, view: FleetView
-) -> StageJob:
-    """What the stage host must know; the files' folder is filled in when they are there."""
-    plan, shape = held.plan, held.shape
-    stages = plan.pipelines[pipeline].stages
-    leader = view.member(held.leader)
-    leader_addresses = leader.agent_addresses if leader is not None else ()
-    return StageJob(
-        state_folder=options.state_folder,
-        stage_folder="",
-        device=stages[stage].device,
-        threads=options.threads,
-        deterministic=options.deterministic,
-        epoch=plan.epoch,
-        plan=plan.id,
-        pipeline=pipeline,
-        stage=stage,
-        stages=len(stages),
-        precision=plan.precision,
-        cache_tokens=plan.cache_tokens,
-        hidden_size=shape.hidden_size,
-        vocabulary_size=shape.vocabulary_size,
-        context_length=plan.context_length,
-        listen=options.listen,
-        producer=stages[stage - 1].node if stage else held.leader,
-        producer_addresses=stages[stage - 1].ring_addresses if stage else leader_addresses,
-        consumer=stages[stage + 1].node if stage + 1 < len(stages) else held.leader,
-    )

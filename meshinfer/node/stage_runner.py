@@ -27,8 +27,17 @@ class StageRunner(Protocol):
 class StageProcesses:
     """Each stage in a process of its own: a driver that hangs or aborts takes nobody along."""
 
+    def __init__(self) -> None:
+        self._pids: set[int] = set()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of the stage hosts that run now."""
+        return frozenset(self._pids)
+
     async def run(self, job: StageJob, go: asyncio.Event, tell: Tell) -> None:
         async with ChildProcess("meshinfer.node.stage_host") as child:
+            self._pids.add(child.pid)
             await child.send(job)
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -36,6 +45,8 @@ class StageProcesses:
                     tasks.create_task(self._pass_go(child, go))
             except BaseExceptionGroup as group:
                 raise leading_error(group) from group
+            finally:
+                self._pids.discard(child.pid)
 
     async def _relay(self, child: ChildProcess, tell: Tell) -> None:
         while True:

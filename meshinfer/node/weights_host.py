@@ -15,9 +15,9 @@ from pathlib import Path
 from meshinfer.errors import MeshInferError
 from meshinfer.node.child import ParentPipe
 from meshinfer.weights.folder import find_folder, prepare
+from meshinfer.weights.progress import Progress
 from meshinfer.weights.split import split
 from meshinfer.weights.store import Store
-from meshinfer.weights.progress import Progress
 from meshinfer.wire.child import WeightsDone, WeightsFailed, WeightsJob, WeightsNews
 
 

@@ -1,0 +1,192 @@
+"""Which cache blocks hold which tokens of which sequence, on one stage.
+
+A step goes in; out comes the table as it will be once the step has run, and the block copies to do
+before it. The table itself never changes: a refused step leaves nothing to undo, and a stage keeps
+the new table only after its computation. Called by engines; block ids never leave a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from meshinfer.core.step import Row
+from meshinfer.errors import StageFailed
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Copy all of `source` over `target`, in every layer, before the step computes."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The cache of one sequence: `blocks` in token order; the last may be partly filled."""
+
+    length: int  # tokens
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one step's tokens go."""
+
+    table: BlockTable  # to keep when the step has run
+    chains: tuple[Chain, ...]  # of each row, its new tokens included
+    copies: tuple[BlockCopy, ...]  # in this order
+
+
+class BlockTable:
+    """An immutable map of sequences to blocks. `uses` counts the chains that hold each block."""
+
+    __slots__ = ("_chains", "_free", "_uses", "block_size")
+
+    def __init__(self, block_count: int, block_size: int) -> None:
+        self.block_size = block_size
+        self._chains: dict[int, Chain] = {}
+        self._uses = [0] * block_count
+        # Taken from the end: low ids first, and the block that was freed last is still in the CPU's
+        # caches.
+        self._free = list(range(block_count - 1, -1, -1))
+
+    @property
+    def block_count(self) -> int:
+        return len(self._uses)
+
+    @property
+    def free_blocks(self) -> int:
+        return len(self._free)
+
+    @property
+    def sequences(self) -> tuple[int, ...]:
+        return tuple(self._chains)
+
+    def chain(self, sequence: int) -> Chain:
+        """The cache of `sequence`; an empty one when it is unknown."""
+        return self._chains.get(sequence, _EMPTY)
+
+    def uses(self, block: int) -> int:
+        """How many sequences share `block`; 0 when it is free."""
+        return self._uses[block]
+
+    def released(self, sequences: Iterable[int]) -> BlockTable:
+        """Without `sequences`; unknown ones are ignored, for an end may be told twice."""
+        gone = self._chains.keys() & set(sequences)
+        if not gone:
+            return self
+        table = self._copy()
+        for sequence in gone:
+            table._drop(table._chains.pop(sequence).blocks)
+        return table
+
+    def rewound(self, sequence: int, length: int) -> BlockTable:
+        """With at most `length` cached tokens of `sequence`."""
+        if self.chain(sequence).length <= length:
+            return self
+        table = self._copy()
+        table._cut(sequence, length)
+        return table
+
+    def placed(self, rows: Sequence[Row]) -> Placement:
+        """Room for the new tokens of all rows. Raises StageFailed, with this table as it was."""
+        table = self._copy()
+        copies: list[BlockCopy] = []
+        self._check_distinct(rows)
+        for row in rows:
+            if row.fork_from is not None:
+                table._fork(row, self._forkable(row.fork_from, rows))
+            table._place(row, copies)
+        return Placement(table, tuple(table._chains[row.sequence] for row in rows), tuple(copies))
+
+    def _copy(self) -> BlockTable:
+        table = BlockTable.__new__(BlockTable)
+        table.block_size = self.block_size
+        table._chains = self._chains.copy()
+        table._uses = self._uses.copy()
+        table._free = self._free.copy()
+        return table
+
+    @staticmethod
+    def _check_distinct(rows: Sequence[Row]) -> None:
+        # Two rows of one sequence would read what the other writes in the same computation.
+        if len({row.sequence for row in rows}) != len(rows):
+            raise StageFailed("A sequence has two rows in one step.", "This is a bug: report it.")
+
+    def _forkable(self, source: int, rows: Sequence[Row]) -> int:
+        """Tokens of `source` that were cached before this step and that it does not overwrite."""
+        length = self.chain(source).length
+        return min([length, *(row.position for row in rows if row.sequence == source)])
+
+    def _fork(self, row: Row, shareable: int) -> None:
+        assert row.fork_from is not None
+        if row.sequence in self._chains:
+            raise StageFailed(
+                f"Sequence {row.sequence} cannot fork from {row.fork_from}: it has a cache.",
+                "Release it first.",
+            )
+        if row.position > shareable:
+            raise StageFailed(
+                f"Sequence {row.sequence} forks {row.position} tokens of sequence "
+                f"{row.fork_from}, which holds {shareable}.",
+                "Compute the prompt again from its first token.",
+            )
+        blocks = self._chains[row.fork_from].blocks if row.position else ()
+        shared = blocks[: self._blocks_for(row.position)]
+        for block in shared:
+            self._uses[block] += 1
+        self._chains[row.sequence] = Chain(row.position, shared)
+
+    def _place(self, row: Row, copies: list[BlockCopy]) -> None:
+        cached = self.chain(row.sequence).length
+        if row.position > cached:
+            raise StageFailed(
+                f"A row of sequence {row.sequence} starts at position {row.position}, "
+                f"but {cached} tokens are cached.",
+                "Compute the prompt again from its first token.",
+            )
+        self._cut(row.sequence, row.position)
+        blocks = list(self.chain(row.sequence).blocks)
+        if row.count and row.position % self.block_size and self._uses[blocks[-1]] > 1:
+            blocks[-1] = self._own(blocks[-1], copies)
+        length = row.position + row.count
+        while len(blocks) < self._blocks_for(length):
+            blocks.append(self._take())
+        self._chains[row.sequence] = Chain(length, tuple(blocks))
+
+    def _own(self, shared: int, copies: list[BlockCopy]) -> int:
+        """A private copy of a partly filled block, so that nobody else sees what is written."""
+        mine = self._take()
+        copies.append(BlockCopy(shared, mine))
+        self._uses[shared] -= 1
+        return mine
+
+    def _cut(self, sequence: int, length: int) -> None:
+        chain = self.chain(sequence)
+        keep = self._blocks_for(length)
+        self._drop(chain.blocks[keep:])
+        self._chains[sequence] = Chain(length, chain.blocks[:keep])
+
+    def _take(self) -> int:
+        if not self._free:
+            raise StageFailed(
+                f"The cache is full: all {self.block_count * self.block_size} tokens are in use.",
+                "Let other requests finish, or give the stage more memory.",
+            )
+        block = self._free.pop()
+        self._uses[block] = 1
+        return block
+
+    def _drop(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self._uses[block] -= 1
+            if not self._uses[block]:
+                self._free.append(block)
+
+    def _blocks_for(self, length: int) -> int:
+        return -(-length // self.block_size)
+
+
+_EMPTY = Chain(0, ())

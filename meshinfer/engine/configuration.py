@@ -1,0 +1,112 @@
+"""How a stage is compiled: our options in, OpenVINO properties out, and the check that they held.
+
+The figures behind the defaults are in the design notes: on CPU, f32 with dynamic quantisation of
+activations in groups of 128 and an f32 cache is both faster and more accurate than the plugin's own
+choice (bf16 with a u8 cache). A quantised cache by channel is not safe to rewind, so the cache has
+the precision of the computation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from meshinfer.engine.openvino_error import openvino_errors
+from meshinfer.errors import StageFailed
+
+_DEFAULT_GROUP_AT_F32 = 128
+
+
+@dataclass(frozen=True, slots=True)
+class StageOptions:
+    """What the plan and this PC decide about one stage.
+
+    `deterministic` promises that the answer does not depend on how tokens are grouped into steps,
+    up to the last bits of a sum: f32 and no dynamic quantisation.
+    `dynamic_quantization_group_size` None leaves the choice to us; 0 switches it off.
+    """
+
+    device: str = "CPU"
+    precision: str = "f32"  # or "bf16": computation, cache and ports
+    cache_tokens: int = 4096  # room for all sequences together; rounded up to whole blocks
+    threads: int = 0  # 0: as many as the PC has
+    deterministic: bool = False
+    dynamic_quantization_group_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("f32", "bf16"):
+            raise StageFailed(
+                f"Precision '{self.precision}' is not offered.", "Choose f32 or bf16."
+            )
+        if self.deterministic and self.precision != "f32":
+            raise StageFailed(
+                "Deterministic mode computes in f32 only.", "Choose f32 or switch it off."
+            )
+        if self.cache_tokens < 1:
+            raise StageFailed("A stage needs room for at least one token in its cache.")
+
+
+def properties(options: StageOptions) -> dict[str, Any]:
+    """For `Core.compile_model`."""
+    chosen: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_PRECISION_HINT": options.precision,
+    }
+    if options.device.startswith("GPU"):
+        # The GPU plugin's cache is f16 or quantised; f16 switches quantisation off, and with it the
+        # loss on rewinding.
+        return {**chosen, "KV_CACHE_PRECISION": "f16"}
+    chosen["KV_CACHE_PRECISION"] = options.precision
+    # Several stage processes of one PC would all pin their threads to the same first cores, and
+    # the owner's programs would have to go around them.
+    chosen["ENABLE_CPU_PINNING"] = False
+    group = _group_size(options)
+    if group is not None:
+        chosen["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = group
+    if options.threads:
+        chosen["INFERENCE_NUM_THREADS"] = options.threads
+    return chosen
+
+
+def _group_size(options: StageOptions) -> int | None:
+    if options.deterministic:
+        return 0
+    if options.dynamic_quantization_group_size is not None:
+        return options.dynamic_quantization_group_size
+    return _DEFAULT_GROUP_AT_F32 if options.precision == "f32" else None
+
+
+def check_device(core: Any, options: StageOptions) -> None:
+    """Raises StageFailed when the device is missing or cannot compute in the wanted precision."""
+    remedy = "Run `meshinfer doctor` on that PC."
+    with openvino_errors(f"Asking for device {options.device}", remedy):
+        capabilities = core.get_property(options.device, "OPTIMIZATION_CAPABILITIES")
+    if options.precision == "bf16" and "BF16" not in capabilities:
+        raise StageFailed(
+            f"{options.device} cannot compute in bf16 (it offers {', '.join(capabilities)}).",
+            "Plan with f32.",
+        )
+
+
+def check_options(options: StageOptions) -> None:
+    """Whether a stage with these options can run on this PC. Raises StageFailed that says why."""
+    import openvino as ov
+
+    check_device(ov.Core(), options)
+
+
+def check_precision(compiled: Any, options: StageOptions) -> None:
+    """Raises StageFailed when the plugin computes in another precision than we asked for.
+
+    Ports between stages carry the precision of the computation: another one would make a split
+    model differ from the whole.
+    """
+    with openvino_errors("Reading the precision back", "Use another device."):
+        actual = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    wanted = {"f32": "f32", "bf16": "bf16"}[options.precision]
+    if actual != wanted:
+        raise StageFailed(
+            f"{options.device} computes in {actual} although {wanted} was asked for.",
+            f"Plan with {actual} or use another device.",
+        )

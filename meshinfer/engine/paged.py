@@ -1,0 +1,193 @@
+"""A stage on OpenVINO with a paged cache: what an agent's stage host loads and runs.
+
+A stage's IR and options go in; steps and activations become activations or logits. Everything runs
+on the thread that loaded it. A stage without attention (embedding or head by itself) has no cache
+and runs as the plain graph it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshinfer.core.step import Step
+from meshinfer.engine.blocks import BlockTable, Chain, Placement
+from meshinfer.engine.cache_tensors import CacheTensors, allocate, memory_of
+from meshinfer.engine.configuration import (
+    StageOptions,
+    check_device,
+    check_precision,
+    properties,
+)
+from meshinfer.engine.openvino_error import openvino_errors
+from meshinfer.engine.ports import HIDDEN_INPUT, TOKEN_INPUT, Ports, read_ports
+from meshinfer.engine.stage import StageShape
+from meshinfer.engine.step_arrays import paged_arrays, token_count, wanted_tokens
+from meshinfer.engine.transform import (
+    PAGED_INPUTS,
+    POSITION_INPUT,
+    WANTED_INPUT,
+    transform,
+)
+from meshinfer.errors import StageFailed
+
+__all__ = ["PagedStage", "StageOptions"]
+
+_PLAIN_BLOCK = 32
+"""Tokens a block of a stage without a cache: it only counts, in the unit the CPU would use."""
+
+
+class PagedStage:
+    """Implements engine.stage.Stage. Made by `load`."""
+
+    def __init__(
+        self, compiled: Any, ports: Ports, options: StageOptions, cache: CacheTensors | None
+    ) -> None:
+        block_size = cache.block_size if cache else _PLAIN_BLOCK
+        block_count = cache.block_count if cache else -(-options.cache_tokens // block_size)
+        self._shape = StageShape(
+            first=ports.first,
+            last=ports.last,
+            precision=options.precision,
+            hidden_size=ports.hidden_size,
+            vocabulary_size=ports.vocabulary_size,
+            cache_tokens=block_count * block_size,
+            block_size=block_size,
+        )
+        self._table = BlockTable(block_count, block_size)
+        self._cache = cache
+        self._inputs = {name: port for port in compiled.inputs for name in port.names}
+        self._request = compiled.create_infer_request()
+        # The request does not keep the arrays alive whose memory it reads.
+        self._held: dict[str, Any] = {}
+        for name, tensor in (cache.tensors if cache else {}).items():
+            self._request.set_tensor(self._inputs[name], tensor)
+
+    @classmethod
+    def load(cls, source: Path | Any, options: StageOptions) -> PagedStage:
+        """`source` is the path of a stage's IR or an `openvino.Model`, which stays as it was.
+
+        Blocks for as long as compiling takes. Raises StageFailed with the reason.
+        """
+        import openvino as ov
+
+        core = ov.Core()
+        check_device(core, options)
+        if isinstance(source, Path):
+            with openvino_errors("Reading the stage's files", "Fetch the stage again."):
+                model = core.read_model(str(source))
+        else:
+            model = source.clone()
+        ports = read_ports(model)
+        transform(model, ports, options.precision)
+        with openvino_errors(f"Compiling for {options.device}", "Use another device."):
+            compiled = core.compile_model(model, options.device, properties(options))
+        check_precision(compiled, options)
+        cache = None
+        if ports.has_attention:
+            cache = allocate(compiled, memory_of(core, options.device), options.cache_tokens)
+        return cls(compiled, ports, options, cache)
+
+    @property
+    def shape(self) -> StageShape:
+        return self._shape
+
+    def forward(self, step: Step, hidden: NDArray[Any] | None) -> NDArray[Any]:
+        """See engine.stage.Stage. A refused step only releases; after a failed computation the
+        sequences of its rows hold what they held before their new tokens."""
+        if self._request is None:
+            raise StageFailed("The stage is closed.", "Load it again.")
+        self._table = self._table.released(step.released)
+        source = self._source(step, hidden)
+        placement = self._table.placed(step.rows)
+        if not len(source) or not (self._cache or self._gives_rows(step)):
+            self._table = placement.table
+            return self._nothing()
+        try:
+            result = self._compute(step, source, placement)
+        except StageFailed:
+            for row in step.rows:
+                self._table = self._table.rewound(row.sequence, row.position)
+            raise
+        self._table = placement.table
+        return result
+
+    def cached(self, sequence: int) -> int:
+        return self._table.chain(sequence).length
+
+    def close(self) -> None:
+        self._request = None
+        self._cache = None
+        self._inputs.clear()
+        self._held.clear()
+
+    def _gives_rows(self, step: Step) -> bool:
+        return not self._shape.last or step.logit_count > 0
+
+    def _source(self, step: Step, hidden: NDArray[Any] | None) -> NDArray[Any]:
+        """The step's ids [tokens] or activations [tokens, hidden_size], checked."""
+        tokens = token_count(step)
+        if self._shape.first:
+            ids = np.array(step.tokens, np.int64)
+            # The Gather of an embedding table reads outside of it for an id that is too high.
+            limit = self._shape.vocabulary_size
+            if tokens and (ids.min() < 0 or (limit and ids.max() >= limit)):
+                raise StageFailed("A token id is not in the model's vocabulary.")
+            return ids
+        dtype = np.float32 if self._shape.precision == "f32" else np.uint16
+        expected = (tokens, self._shape.hidden_size)
+        if hidden is None or hidden.shape != expected or hidden.dtype != dtype:
+            got = "none" if hidden is None else f"{hidden.dtype} {hidden.shape}"
+            raise StageFailed(f"Activations {expected} in {np.dtype(dtype)} were due, got {got}.")
+        return np.ascontiguousarray(hidden)
+
+    def _nothing(self) -> NDArray[Any]:
+        if self._shape.last:
+            return np.empty((0, self._shape.vocabulary_size), np.float32)
+        dtype = np.float32 if self._shape.precision == "f32" else np.uint16
+        return np.empty((0, self._shape.hidden_size), dtype)
+
+    def _compute(self, step: Step, source: NDArray[Any], placement: Placement) -> NDArray[Any]:
+        with openvino_errors("The computation", "Read the log of that PC and restart the stage."):
+            if self._cache is not None:
+                self._cache.copy_blocks(placement.copies)
+                self._set_paged(step, placement.chains)
+            self._set_source(source)
+            if self._shape.last:
+                # The head must have one row at least, also where nobody wants any.
+                wanted = wanted_tokens(step)
+                self._set(WANTED_INPUT, wanted if len(wanted) else np.zeros(1, np.int64))
+            self._request.infer()
+            output = self._request.get_output_tensor(0)
+            result: NDArray[Any] = output.data
+        if self._shape.last:
+            return result.reshape(len(result), -1)[: step.logit_count]
+        if self._shape.precision == "bf16":
+            result = result.view(np.uint16)
+        return result.reshape(len(source), self._shape.hidden_size)
+
+    def _set_source(self, source: NDArray[Any]) -> None:
+        plain = self._cache is None
+        if self._shape.first:
+            self._set(TOKEN_INPUT, source[:, None] if plain else source)
+        else:
+            self._set(HIDDEN_INPUT, source[:, None, :] if plain else source)
+
+    def _set_paged(self, step: Step, chains: tuple[Chain, ...]) -> None:
+        arrays = paged_arrays(step, chains)
+        for name in (POSITION_INPUT, *PAGED_INPUTS):
+            if name in self._inputs:
+                self._set(name, getattr(arrays, name))
+
+    def _set(self, name: str, array: NDArray[Any]) -> None:
+        """Hand an array over without a copy. The form with a type also takes read-only memory, as a
+        frame's payload is, and bf16, which NumPy does not know."""
+        import openvino as ov
+
+        port = self._inputs[name]
+        tensor = ov.Tensor(array, ov.Shape(array.shape), port.get_element_type())
+        self._held[name] = (array, tensor)
+        self._request.set_tensor(port, tensor)

@@ -1,0 +1,213 @@
+"""The agent of this PC: a Node with real TLS, mDNS, disk and child processes around it.
+
+`Agent` is the composition root: it makes the parts, owns their tasks, and takes them down in the
+order that its comments number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from meshinfer import __version__
+from meshinfer.api.server import ApiOptions, ApiServer
+from meshinfer.core.fleet import Address, Capacity
+from meshinfer.core.ids import short
+from meshinfer.link.base import MESH, RING, TRANSFER, Link
+from meshinfer.link.dialer import WebSocketDialer
+from meshinfer.link.identity import Identity, load
+from meshinfer.link.server import LinkServer
+from meshinfer.link.trust import Trust
+from meshinfer.mesh.addresses import candidates
+from meshinfer.mesh.capacity import CapacityMeter
+from meshinfer.mesh.discovery import Discovery, Service, interface_addresses
+from meshinfer.mesh.epoch_file import EpochFile
+from meshinfer.mesh.known_peers import KnownPeersFile
+from meshinfer.mesh.runner import Mesh
+from meshinfer.mesh.world import Me, World
+from meshinfer.node.library import DiskLibrary
+from meshinfer.node.node import Node, NodeParts
+from meshinfer.node.planning import FleetPlanner
+from meshinfer.node.ports import choose_ports
+from meshinfer.node.refusals import RefusalBook
+from meshinfer.node.settings import Settings
+from meshinfer.node.shard_source import ShardSource
+from meshinfer.node.stage_job import KeeperOptions
+from meshinfer.node.stage_runner import StageProcesses
+from meshinfer.node.state_folder import RunningAgent, StateFolder
+from meshinfer.node.status import StatusDesk
+from meshinfer.weights.store import Store
+from meshinfer.weights.transfer import serve_pieces
+
+DISK_THREADS = 4
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPorts:
+    agent: Address
+    ring: Address
+    api: Address
+
+
+class Agent:
+    """One PC of a fleet. `run` from the first port to the last goodbye."""
+
+    def __init__(self, settings: Settings, folder: StateFolder) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._identity: Identity = load(folder.root)
+        self._ports = AgentPorts(*choose_ports(settings))
+        self._refusals = RefusalBook()
+        self._meter = CapacityMeter(settings.memory_limit, wanted=settings.device)
+        self._stages = StageProcesses()
+        self._library = DiskLibrary(folder, settings.model)
+        self._store = Store(folder.store)
+        self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+
+    async def run(self) -> None:
+        """Until cancelled. Raises UsageError (a port, the folder) before anything is started."""
+        trust = Trust(self._identity)
+        dialer = WebSocketDialer(trust)
+        me = self._me()
+        mesh = self._mesh(me, dialer)
+        node = Node(self._parts(mesh, dialer))
+        handlers = {
+            MESH: node.accept_mesh,
+            RING: node.accept_ring,
+            TRANSFER: self._serve_pieces,
+        }
+        server = LinkServer(trust, handlers, self._refusals.note)
+        api = ApiServer(node.door, self._status(mesh, node).document, self._api_options())
+        async with contextlib.AsyncExitStack() as stack:
+            # taken down in the reverse order of this list:
+            # 6. threads, when nothing uses them any more
+            stack.callback(self._close_threads)
+            # 5. outgoing connections
+            stack.push_async_callback(dialer.close)
+            # 4. the port for other PCs
+            await server.start(self._ports.agent)
+            stack.push_async_callback(server.close)
+            # 3. the node: its stages are unloaded, its term ends
+            running = await stack.enter_async_context(_owned(node.run()))
+            # 2. a word to the others, so that nobody waits for a timeout
+            stack.push_async_callback(mesh.leave, "its agent was stopped")
+            # 1. clients first: no new answers, running ones end
+            address = await api.start(self._ports.api)
+            stack.push_async_callback(api.close)
+            self._folder.announce(self._running_agent(address))
+            log.info("%s", self._greeting(address))
+            asked = await stack.enter_async_context(_owned(self._ask_devices()))
+            await asyncio.gather(running, asked)
+
+    def _me(self) -> Me:
+        own = interface_addresses()
+        agent, ring = self._ports.agent, self._ports.ring
+        if agent.host not in ("0.0.0.0", "::"):
+            own = [one for one in own if one.host == agent.host] or own
+        listed = self._settings.advertise
+        return Me(
+            node=self._identity.node,
+            name=self._settings.name,
+            incarnation=self._folder.next_incarnation(),
+            agent_addresses=listed or candidates(own, agent.port),
+            ring_addresses=tuple(Address(one.host, ring.port) for one in listed)
+            or candidates(own, ring.port),
+            software=__version__,
+        )
+
+    def _mesh(self, me: Me, dialer: WebSocketDialer) -> Mesh:
+        root = self._folder.root
+        world = World(
+            clock=time.monotonic,
+            wall_clock=time.time,
+            random=random.Random(),
+            epochs=EpochFile(root / "epoch"),
+            known_peers=KnownPeersFile(root / "peers.json"),
+            capacity=self._capacity,
+            holds_model=self._library.holds_model,
+            next_incarnation=self._folder.next_incarnation,
+        )
+        hints = Discovery(Service(me.node, self._identity.fleet, self._ports.agent.port)).hints()
+        return Mesh(
+            me, dialer, world, seeds=self._settings.peers,
+            hints=hints if self._settings.mdns else None,
+        )  # fmt: skip
+
+    def _parts(self, mesh: Mesh, dialer: WebSocketDialer) -> NodeParts:
+        settings = self._settings
+        return NodeParts(
+            mesh=mesh,
+            library=self._library,
+            runner=self._stages,
+            fetch=ShardSource(self._store, dialer, mesh, self._disk).fetch,
+            dialer=dialer,
+            plan_for=FleetPlanner(settings.precision, settings.stages),
+            room=lambda: self._capacity().memory_free,
+            clock=time.monotonic,
+            keeper=KeeperOptions(
+                state_folder=str(self._folder.root),
+                listen=self._ports.ring,
+                threads=settings.threads,
+                deterministic=settings.deterministic,
+            ),
+        )
+
+    def _capacity(self) -> Capacity:
+        return self._meter.measure(self._stages.pids)
+
+    async def _ask_devices(self) -> None:
+        report = await self._meter.ask()
+        if report.problem:
+            log.warning("devices: %s", report.problem)
+
+    async def _serve_pieces(self, link: Link) -> None:
+        await serve_pieces(link, self._store, self._disk)
+
+    def _status(self, mesh: Mesh, node: Node) -> StatusDesk:
+        return StatusDesk(
+            self._identity.fleet, lambda: mesh.view, node.door, self._refusals.all, list
+        )
+
+    def _api_options(self) -> ApiOptions:
+        return ApiOptions(key=self._settings.api_key)
+
+    def _running_agent(self, api: Address) -> RunningAgent:
+        reachable = Address("127.0.0.1", api.port) if api.host == "0.0.0.0" else api
+        return RunningAgent(
+            pid=os.getpid(),
+            api=str(reachable),
+            listen=str(self._ports.agent),
+            name=self._settings.name,
+        )
+
+    def _greeting(self, api: Address) -> str:
+        identity = self._identity
+        return (
+            f"{self._settings.name} ({short(identity.node)}) of fleet {identity.fleet[:8]}: "
+            f"other PCs at port {self._ports.agent.port} (stages {self._ports.ring.port}), "
+            f"clients at http://{api}/v1"
+        )
+
+    def _close_threads(self) -> None:
+        self._library.close()
+        self._disk.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.asynccontextmanager
+async def _owned(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """A task that is cancelled and awaited when the scope is left."""
+    task: asyncio.Task[None] = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -1,0 +1,71 @@
+"""From a held plan to the job of a stage host, and from the job to what its frames must carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshinfer.core.fleet import Address, FleetView
+from meshinfer.core.ids import NodeId
+from meshinfer.serve.ring import RingFacts
+from meshinfer.wire.child import StageJob
+from meshinfer.wire.commit import Prepare
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperOptions:
+    """How stages run here."""
+
+    state_folder: str
+    listen: Address  # of the stage host
+    threads: int
+    deterministic: bool
+
+
+def ring_facts(job: StageJob) -> RingFacts:
+    """What every frame on this stage's edges must carry."""
+    return RingFacts(
+        epoch=job.epoch,
+        plan=job.plan,
+        pipeline=job.pipeline,
+        stages=job.stages,
+        precision=job.precision,
+        hidden_size=job.hidden_size,
+        vocabulary_size=job.vocabulary_size,
+        context_length=job.context_length,
+    )
+
+
+def stage_job(
+    prepared: Prepare,
+    leader: NodeId,
+    place: tuple[int, int],
+    options: KeeperOptions,
+    view: FleetView,
+) -> StageJob:
+    """What the stage host must know; the files' folder is filled in when they are there."""
+    plan, shape = prepared.plan, prepared.shape
+    pipeline, stage = place
+    stages = plan.pipelines[pipeline].stages
+    leading = view.member(leader)
+    leader_addresses = leading.agent_addresses if leading is not None else ()
+    return StageJob(
+        state_folder=options.state_folder,
+        stage_folder="",
+        device=stages[stage].device,
+        threads=options.threads,
+        deterministic=options.deterministic,
+        epoch=plan.epoch,
+        plan=plan.id,
+        pipeline=pipeline,
+        stage=stage,
+        stages=len(stages),
+        precision=plan.precision,
+        cache_tokens=plan.cache_tokens,
+        hidden_size=shape.hidden_size,
+        vocabulary_size=shape.vocabulary_size,
+        context_length=plan.context_length,
+        listen=options.listen,
+        producer=stages[stage - 1].node if stage else leader,
+        producer_addresses=stages[stage - 1].ring_addresses if stage else leader_addresses,
+        consumer=stages[stage + 1].node if stage + 1 < len(stages) else leader,
+    )

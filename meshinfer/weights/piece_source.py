@@ -1,0 +1,134 @@
+"""One PC that is asked for pieces: dialled, asked, dialled again, and given up when it is no use.
+
+Called by the transfer; shares what is missing with the other sources through the Pull.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from meshinfer.core.ids import Digest, short
+from meshinfer.errors import (
+    MeshInferError,
+    PeerLost,
+    ProtocolViolation,
+    ShardCorrupt,
+    TimedOut,
+    TrustRefused,
+    VersionMismatch,
+)
+from meshinfer.link.base import Link, Received
+from meshinfer.weights.pull import Pull
+from meshinfer.wire.transfer import PieceData, PieceMissing, PieceRequest
+
+Source = Callable[[], Awaitable[Link]]
+"""Dials a PC that may hold the pieces and says TransferHello; raises MeshInferError."""
+
+_HOPELESS = (TrustRefused, VersionMismatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """When a source is asked again, and when it is not."""
+
+    window: int = 8  # pieces in flight on a link: 8 MiB hide the way there and back
+    writes: int = 4  # pieces that wait for the disk before the next is received
+    stall_s: float = 15.0  # without a piece: as good as cut
+    wrong_answers: int = 3
+    failures: int = 6  # in a row, without a piece between them
+    first_wait_s: float = 0.5
+    longest_wait_s: float = 8.0
+
+    def wait_s(self, failures: int) -> float:
+        return min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(failures - 1, 16))
+
+
+class PieceSource:
+    """`run()` returns when the stage is complete or this source is given up. Raises only what ends
+    the whole transfer, such as DiskFull."""
+
+    def __init__(
+        self,
+        dial: Source,
+        pull: Pull,
+        patience: Patience,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._dial = dial
+        self._pull = pull
+        self._patience = patience
+        self._sleep = sleep
+        self._lacking: set[Digest] = set()
+        self._asked: dict[Digest, None] = {}  # in the order of the requests
+        self._writes: deque[tuple[Digest, asyncio.Future[int]]] = deque()
+        self._wrong = 0
+        self._failures = 0
+
+    async def run(self) -> None:
+        while not self._pull.finished:
+            try:
+                await self._visit()
+            except (PeerLost, ProtocolViolation, TimedOut, *_HOPELESS) as error:
+                self._failures += 1
+                if self._is_useless(error):
+                    self._pull.give_up(error)
+                    return
+                await self._sleep(self._patience.wait_s(self._failures))
+            except ShardCorrupt as error:
+                self._pull.give_up(error)
+                return
+
+    def _is_useless(self, error: MeshInferError) -> bool:
+        if isinstance(error, ProtocolViolation):
+            self._wrong += 1
+        return (
+            isinstance(error, _HOPELESS)
+            or self._failures >= self._patience.failures
+            or self._wrong >= self._patience.wrong_answers
+        )
+
+    async def _visit(self) -> None:
+        """One link, from dialling to its end. What was asked and did not come goes back."""
+        link = await self._dial()
+        try:
+            await self._converse(link)
+        finally:
+            pending = [write for _, write in self._writes]
+            if pending:  # nobody may write once the partial stage is closed
+                await asyncio.wait(pending)
+            self._settle_all()
+            self._pull.give_back(*self._asked)
+            self._asked.clear()
+            await link.close("the transfer is over")
+
+    async def _converse(self, link: Link) -> None:
+        while not self._pull.finished:
+            await self._ask(link)
+            if self._asked:
+                self._take(await self._next(link), link)
+                if len(self._writes) > self._patience.writes:
+                    await self._settle()
+            elif self._writes:
+                await self._settle()
+            elif not await self._pull.wait():
+                raise ShardCorrupt("x")
+
+    async def _ask(self, link: Link) -> None:
+        while len(self._asked) < self._patience.window:
+            digest = self._pull.take(self._lacking)
+            if digest is None:
+                return
+            self._asked[digest] = None
+            await link.send(PieceRequest(digest))
+
+    async def _next(self, link: Link) -> Received:
+        try:
+            async with asyncio.timeout(self._patience.stall_s):
+                return await link.receive()
+        except TimeoutError as error:
+            raise TimedOut(
+                f"PC {short(link.peer)} sent nothing for {self._patience.stall_s:g} s."
+            ) from error

@@ -1,0 +1,95 @@
+"""A stage's files in a folder: which pieces are right, and how the folder becomes final.
+
+Called by the store and by partial stages. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from meshinfer.core.ids import Digest
+from meshinfer.core.model import StageManifest
+from meshinfer.errors import ShardCorrupt
+from meshinfer.weights.disk import file_digest, sync_file, sync_folder, write_whole
+from meshinfer.weights.manifest import (
+    MANIFEST_FILE,
+    Placement,
+    manifest_from_json,
+    manifest_to_json,
+    placements,
+)
+
+JOURNAL_FILE = "pieces.journal"
+
+
+def write_manifest(folder: Path, manifest: StageManifest) -> None:
+    write_whole(folder / MANIFEST_FILE, json.dumps(manifest_to_json(manifest)).encode())
+
+
+def read_manifest(folder: Path) -> StageManifest:
+    """Raises ShardCorrupt: not there, not readable, or another one than the folder is named after."""
+    try:
+        text = (folder / MANIFEST_FILE).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ShardCorrupt(f"The stage {folder.name[:12]} has no manifest.") from error
+    return manifest_from_json(text)
+
+
+def is_whole(folder: Path, manifest: StageManifest) -> bool:
+    """Whether every file has its size and digest."""
+    return all(
+        is_plain_file(folder / file.name)
+        and (folder / file.name).stat().st_size == file.size
+        and file_digest(folder / file.name) == file.digest
+        for file in manifest.files
+    )
+
+
+def right_pieces(
+    folder: Path, manifest: StageManifest, among: Iterable[Digest] | None = None
+) -> set[Digest]:
+    """Digests of the pieces (of `among`, or all) that lie in the folder wherever they belong."""
+    wanted = set(among) if among is not None else None
+    right: set[Digest] = set()
+    wrong: set[Digest] = set()
+    for place in placements(manifest):
+        if wanted is not None and place.digest not in wanted:
+            continue
+        (right if _is_right(folder, place) else wrong).add(place.digest)
+    return right - wrong
+
+
+def is_plain_file(path: Path) -> bool:
+    """Not a link: a stage's bytes lie in its own folder."""
+    return path.is_file() and not path.is_symlink()
+
+
+def publish_folder(folder: Path, final: Path) -> Path:
+    """Everything on the disk, then the rename. Somebody else may have been faster: their folder has
+    the same digest, so ours is dropped."""
+    for path in folder.iterdir():
+        sync_file(path)
+    sync_folder(folder)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.rename(final)
+    except OSError:
+        if not (final / MANIFEST_FILE).is_file():
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+    sync_folder(final.parent)
+    return final
+
+
+def _is_right(folder: Path, place: Placement) -> bool:
+    path = folder / place.file
+    if not is_plain_file(path):
+        return False
+    with path.open("rb") as file:
+        file.seek(place.offset)
+        data = file.read(place.length)
+    return hashlib.sha256(data).hexdigest() == place.digest

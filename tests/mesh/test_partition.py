@@ -1,0 +1,99 @@
+"""The cut over a given order of rooms: exact, even, never over a room."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshinfer.core.model import UnitRange
+from meshinfer.mesh.partition import Load, partition
+from tests.mesh.fleets import every_cut, room
+
+SMALL = st.integers(0, 12)
+
+
+def loads() -> st.SearchStrategy[Load]:
+    """Up to nine units of a few bytes of weights and cache."""
+    return st.lists(st.tuples(SMALL, SMALL), min_size=1, max_size=9).map(
+        lambda units: Load.of([unit[0] for unit in units], [unit[1] for unit in units])
+    )
+
+
+@given(
+    loads(),
+    st.lists(st.integers(0, 120), min_size=1, max_size=4),
+    st.integers(0, 5),
+    st.sampled_from([1.0, 1.3, 2.0]),
+)
+def test_finds_the_least_full_cut_whenever_brute_force_finds_one(
+    load: Load, sizes: list[int], process: int, peak: float
+) -> None:
+    rooms = [room(size, f"n{index}", process, peak) for index, size in enumerate(sizes)]
+    feasible = [cut for cut in every_cut(load, rooms) if max(cut) <= 1.0]
+    found = partition(load, rooms)
+    if not feasible:
+        assert found is None
+        return
+    assert found is not None
+    fullest = min(max(cut) for cut in feasible)
+    assert found.fullness == fullest
+    shares = [
+        load.fullness(one, part.first, part.end)
+        for one, part in zip(rooms, found.ranges, strict=True)
+    ]
+    assert max(shares) == fullest
+    evenest = min(sum(s * s for s in cut) for cut in feasible if max(cut) == fullest)
+    assert abs(sum(s * s for s in shares) - evenest) < 1e-9
+
+
+def test_equal_rooms_get_equal_parts() -> None:
+    load = Load.of([10] * 12, [0] * 12)
+    found = partition(load, [room(100, name) for name in "abc"])
+    assert found is not None
+    assert found.ranges == (UnitRange(0, 4), UnitRange(4, 8), UnitRange(8, 12))
+
+
+@pytest.mark.parametrize(
+    ("units", "ends"),
+    [
+        ([10] * 8 + [90], (4, 8, 9)),
+        ([90] + [10] * 8, (1, 5, 9)),
+    ],
+    ids=["a big head", "a big embedding"],
+)
+def test_rooms_that_are_not_the_fullest_are_filled_evenly_too(
+    units: list[int], ends: tuple[int, ...]
+) -> None:
+    """One big unit decides the fullest room; the rest must still be halved."""
+    found = partition(Load.of(units, [0] * 9), [room(100, name) for name in "abc"])
+    assert found is not None
+    assert found.fullness == 0.9
+    assert tuple(part.end for part in found.ranges) == ends
+
+
+def test_cuts_to_half_a_layer_when_memory_says_so() -> None:
+    load = Load.of([10] * 6, [0] * 6)
+    found = partition(load, [room(30, "a"), room(30, "b")])
+    assert found is not None
+    assert found.ranges == (UnitRange(0, 3), UnitRange(3, 6))
+
+
+def test_a_byte_too_much_does_not_fit() -> None:
+    """Bytes are compared, not rounded quotients."""
+    size = 2**53 - 2  # (size + 1) / size rounds to 1.0
+    load = Load.of([size + 1], [0])
+    assert load.fullness(room(size), 0, 1) > 1.0
+    assert partition(load, [room(size)]) is None
+    assert partition(Load.of([size], [0]), [room(size)]) is not None
+
+
+def test_more_rooms_than_units_is_no_partition() -> None:
+    load = Load.of([1, 1], [0, 0])
+    assert partition(load, [room(10, name) for name in "abc"]) is None
+    assert partition(load, []) is None
+
+
+def test_cache_process_and_peak_count() -> None:
+    load = Load.of([100], [50])
+    assert load.need(room(1000, process=7, peak=1.3), 0, 1) == 7 + 130 + 50

@@ -1,0 +1,118 @@
+"""Splitting in one process: speed against openvino_genai on the same IR, and exactness.
+
+Both sides run one stream on one thread with the same properties (precision, cache, dynamic
+quantisation). They take turns, so that a busy moment of the machine hits both.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from meshinfer.core.ids import ModelId
+from meshinfer.core.model import UnitRange
+from meshinfer.core.request import ChatMessage
+from meshinfer.core.step import Row, Step
+from meshinfer.engine.configuration import StageOptions, properties
+from meshinfer.engine.paged import PagedStage
+from meshinfer.engine.sampling import draw
+from meshinfer.engine.tokenizer import GenAiTokenizer
+from meshinfer.node.verify import even_cuts, verify
+from meshinfer.serve.stage_worker import logit_rows
+from meshinfer.weights.cut import cut
+from meshinfer.weights.folder import ModelFolder, prepare
+from tools.benches.report import Report
+
+PROMPT = (ChatMessage("user", "Explain in detail how a bicycle stays upright."),)
+ROUNDS = 5
+
+
+def run(report: Report, models: Path, quick: bool) -> None:
+    names = ["smollm2-135m"] if quick else ["smollm2-135m", "qwen2.5-coder-1.5b"]
+    for name in names:
+        folder = prepare(ModelId(name), models, lambda progress: None)
+        parity(report, folder, tokens=48 if quick else 96, last=name == names[-1])
+        exactness(report, folder, quick)
+
+
+def parity(report: Report, folder: ModelFolder, tokens: int, last: bool) -> None:
+    """Tokens a second of 2, 3 and 4 stages over genai's. The contract's rows are the target's."""
+    options = StageOptions(threads=1, cache_tokens=1024)
+    prompt = GenAiTokenizer.load(folder.path).encode_chat(PROMPT)
+    whole = genai_pipeline(folder, options)
+    for count in (2, 3, 4):
+        stages = [
+            PagedStage.load(cut(folder.path / "openvino_model.xml", units), options)
+            for units in even_cuts(folder.shape, count)
+        ]
+        ours, theirs = [], []
+        for _ in range(ROUNDS):
+            theirs.append(genai_speed(whole, tokens))
+            ours.append(chain_speed(stages, prompt, tokens))
+        name = f"split/parity/stages={count}"
+        report.compare(
+            name if last else f"{name}/{folder.model}",
+            statistics.median(ours),
+            "tokens/s",
+            statistics.median(theirs),
+            "openvino_genai",
+        )
+        for stage in stages:
+            stage.close()
+
+
+def genai_pipeline(folder: ModelFolder, options: StageOptions) -> Any:
+    """openvino_genai with our own properties for its one stage."""
+    import openvino_genai
+
+    return openvino_genai.LLMPipeline(str(folder.path), "CPU", **properties(options))
+
+
+def genai_speed(pipeline: Any, tokens: int) -> float:
+    """Tokens a second of the decode phase."""
+    import openvino_genai
+
+    config = openvino_genai.GenerationConfig()
+    config.max_new_tokens = tokens
+    config.ignore_eos = True
+    config.do_sample = False
+    result = pipeline.generate([PROMPT[0].content], config)
+    return 1000.0 / float(result.perf_metrics.get_tpot().mean)
+
+
+def chain_speed(stages: list[PagedStage], prompt: list[int], tokens: int) -> float:
+    """Tokens a second of the decode phase, stages called one after another in this process."""
+    position, new, began = 0, list(prompt), 0.0
+    for number in range(tokens):
+        step = Step(number, (Row(1, position, len(new), 1),), tuple(new))
+        hidden = None
+        for stage in stages:
+            hidden = stage.forward(step, hidden)
+        assert hidden is not None
+        position += len(new)
+        new = [draw(hidden, logit_rows(step))[0].token]
+        if number == 0:
+            began = time.perf_counter()
+    seconds = time.perf_counter() - began
+    release = Step(tokens, (), (), (1,))
+    for stage in stages:
+        stage.forward(release, None)
+    return (tokens - 1) / seconds
+
+
+def exactness(report: Report, folder: ModelFolder, quick: bool) -> None:
+    """Logits of split and whole, bit for bit; one row a precision."""
+    stages = (2, 3, 5) if quick else tuple(range(2, 8))
+    result = verify(folder.path, stages=stages, steps=64 if quick else 200)
+    for precision in ("f32", "bf16"):
+        differences = [one.difference for one in result.checks if one.precision == precision]
+        if differences:
+            name = f"split/exact/{folder.model}/{precision}"
+            report.absolute(name, max(differences), "difference")
+
+
+def ranges(units: int, bounds: list[int]) -> list[UnitRange]:
+    edges = [0, *bounds, units]
+    return [UnitRange(first, end) for first, end in zip(edges, edges[1:], strict=False)]
