@@ -154,29 +154,3 @@ KINDS = _all_kinds()
 def from_code(code: str, cause: str, remedy: str = "") -> MeshInferError:
     """The error that a peer named by `code`; an unknown code becomes the base class."""
     return KINDS.get(code, MeshInferError)(cause, remedy)
-
-
-def leading_error(group: BaseExceptionGroup[BaseException]) -> MeshInferError:
-    """The first error of a task group whose tasks failed only in ways a caller can handle.
-
-    Raises the group itself when any of its exceptions is a bug, and CancelledError when the calling
-    task is being cancelled: before Python 3.13 a task group whose child fails at that moment
-    swallows the cancellation, and a loop around it would go on for ever.
-    """
-    import asyncio  # 40 ms that `meshinfer status` does not need
-
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError from group
-    leaves: list[BaseException] = []
-    waiting: list[BaseException] = [group]
-    while waiting:
-        error = waiting.pop(0)
-        if isinstance(error, BaseExceptionGroup):
-            waiting.extend(error.exceptions)
-        else:
-            leaves.append(error)
-    known = [leaf for leaf in leaves if isinstance(leaf, MeshInferError)]
-    if len(known) != len(leaves):
-        raise group
-    return known[0]

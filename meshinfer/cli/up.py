@@ -15,9 +15,7 @@ from meshinfer.node.settings import Settings, default_name, read_api_key
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default=default_name(), help="as others see this PC")
-    parser.add_argument(
-        "--listen", metavar="HOST:PORT", help="for other PCs; stages use PORT+1"
-    )
+    parser.add_argument("--listen", metavar="HOST:PORT", help="for other PCs; stages use PORT+1")
     parser.add_argument("--api", metavar="HOST:PORT", help="for clients (default: this PC only)")
     parser.add_argument("--advertise", action="append", default=[], metavar="HOST:PORT")
     parser.add_argument("--model", metavar="NAME", help="the model that the fleet serves")

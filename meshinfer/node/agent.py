@@ -27,7 +27,7 @@ from meshinfer.link.server import LinkServer
 from meshinfer.link.trust import Trust
 from meshinfer.mesh.addresses import candidates
 from meshinfer.mesh.capacity import CapacityMeter
-from meshinfer.mesh.discovery import Discovery, Service, interface_addresses
+from meshinfer.mesh.discovery import Discovery, DiscoveryOptions, interface_addresses
 from meshinfer.mesh.epoch_file import EpochFile
 from meshinfer.mesh.known_peers import KnownPeersFile
 from meshinfer.mesh.runner import Mesh
@@ -37,6 +37,7 @@ from meshinfer.node.node import Node, NodeParts
 from meshinfer.node.planning import FleetPlanner
 from meshinfer.node.ports import choose_ports
 from meshinfer.node.refusals import RefusalBook
+from meshinfer.node.remembered import Remembered
 from meshinfer.node.settings import Settings
 from meshinfer.node.shard_source import ShardSource
 from meshinfer.node.stage_job import KeeperOptions
@@ -47,6 +48,7 @@ from meshinfer.weights.store import Store
 from meshinfer.weights.transfer import serve_pieces
 
 DISK_THREADS = 4
+FIGURES_AGE_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,9 @@ class Agent:
         self._library = DiskLibrary(folder, settings.model)
         self._store = Store(folder.store)
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        self._discovery = self._make_discovery()
+        self._capacity = Remembered(self._measure, FIGURES_AGE_S)
+        self._holds_model = Remembered(self._library.holds_model, FIGURES_AGE_S)
 
     async def run(self) -> None:
         """Until cancelled. Raises UsageError (a port, the folder) before anything is started."""
@@ -106,10 +111,11 @@ class Agent:
             self._folder.announce(self._running_agent(address))
             log.info("%s", self._greeting(address))
             asked = await stack.enter_async_context(_owned(self._ask_devices()))
-            await asyncio.gather(running, asked)
+            seen = await stack.enter_async_context(_owned(self._announce()))
+            await asyncio.gather(running, asked, seen)
 
     def _me(self) -> Me:
-        own = interface_addresses()
+        own = list(interface_addresses())
         agent, ring = self._ports.agent, self._ports.ring
         if agent.host not in ("0.0.0.0", "::"):
             own = [one for one in own if one.host == agent.host] or own
@@ -132,14 +138,13 @@ class Agent:
             random=random.Random(),
             epochs=EpochFile(root / "epoch"),
             known_peers=KnownPeersFile(root / "peers.json"),
-            capacity=self._capacity,
-            holds_model=self._library.holds_model,
+            capacity=self._capacity.get,
+            holds_model=self._holds_model.get,
             next_incarnation=self._folder.next_incarnation,
         )
-        hints = Discovery(Service(me.node, self._identity.fleet, self._ports.agent.port)).hints()
         return Mesh(
             me, dialer, world, seeds=self._settings.peers,
-            hints=hints if self._settings.mdns else None,
+            hints=self._discovery.hints() if self._settings.mdns else None,
         )  # fmt: skip
 
     def _parts(self, mesh: Mesh, dialer: WebSocketDialer) -> NodeParts:
@@ -151,7 +156,7 @@ class Agent:
             fetch=ShardSource(self._store, dialer, mesh, self._disk).fetch,
             dialer=dialer,
             plan_for=FleetPlanner(settings.precision, settings.stages),
-            room=lambda: self._capacity().memory_free,
+            room=lambda: self._measure().memory_free,
             clock=time.monotonic,
             keeper=KeeperOptions(
                 state_folder=str(self._folder.root),
@@ -161,7 +166,15 @@ class Agent:
             ),
         )
 
-    def _capacity(self) -> Capacity:
+    def _make_discovery(self) -> Discovery:
+        listen = self._ports.agent
+        everywhere = listen.host in ("0.0.0.0", "::")
+        options = DiscoveryOptions(
+            only=() if everywhere else (listen.host,), advertise=self._settings.advertise
+        )
+        return Discovery(self._identity.node, self._identity.fleet, listen.port, options)
+
+    def _measure(self) -> Capacity:
         return self._meter.measure(self._stages.pids)
 
     async def _ask_devices(self) -> None:
@@ -169,13 +182,32 @@ class Agent:
         if report.problem:
             log.warning("devices: %s", report.problem)
 
+    async def _announce(self) -> None:
+        if self._settings.mdns:
+            await self._discovery.run()
+
     async def _serve_pieces(self, link: Link) -> None:
         await serve_pieces(link, self._store, self._disk)
 
     def _status(self, mesh: Mesh, node: Node) -> StatusDesk:
         return StatusDesk(
-            self._identity.fleet, lambda: mesh.view, node.door, self._refusals.all, list
+            self._identity.fleet,
+            lambda: mesh.view,
+            node.door,
+            lambda: (*self._refusals.all(), *mesh.refusals),
+            self._hints,
         )
+
+    def _hints(self) -> list[str]:
+        """What a person may want to know about this PC's place in the LAN."""
+        hints = []
+        if self._settings.mdns and not self._discovery.hosts:
+            hints.append("mDNS works on no interface of this PC: name a PC with --peer.")
+        for fleet, count in self._discovery.other_fleets.items():
+            hints.append(f"Another fleet ({fleet[:8]}) with {count} PCs is on this network.")
+        if self._meter.problem:
+            hints.append(f"Devices: {self._meter.problem}")
+        return hints
 
     def _api_options(self) -> ApiOptions:
         return ApiOptions(key=self._settings.api_key)

@@ -158,6 +158,11 @@ class ParentPipe:
             raise PeerLost("The agent ended.")
         return message
 
+    async def closed(self) -> None:
+        """Wait for the end of the parent. Raises PeerLost then; never returns."""
+        while True:
+            await self.receive()
+
     def _read(self) -> None:
         try:
             while (head := self._in.read(_LENGTH.size)) and len(head) == _LENGTH.size:

@@ -17,7 +17,8 @@ from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import Epoch, ModelId, NodeId, PlanId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
 from meshinfer.core.plan import NoPlan, Plan
-from meshinfer.errors import MeshInferError, NotReady, PeerLost, leading_error
+from meshinfer.core.together import together
+from meshinfer.errors import MeshInferError, NotReady, PeerLost
 from meshinfer.link.base import Dialer
 from meshinfer.node.board import Board, ModelState, ModelStatus, served_model
 from meshinfer.node.calm_fleet import CalmFleet
@@ -198,15 +199,15 @@ class Generation:
         self._say(ModelState.LOADING, 0.0)
         why = "the leader's term ended"
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._commit.run())
-                tasks.create_task(self._watch_members())
-                tasks.create_task(self._refresh_board())
-                tasks.create_task(self._commit_and_serve())
-        except BaseExceptionGroup as group:
-            error = leading_error(group)
+            await together(
+                self._commit.run(),
+                self._watch_members(),
+                self._refresh_board(),
+                self._commit_and_serve(),
+            )
+        except MeshInferError as error:
             why = str(error)
-            raise error from group
+            raise
         finally:
             await asyncio.shield(self._commit.retire(why))
 
@@ -239,16 +240,15 @@ class Generation:
     async def _serve(self, ring: LeaderRing, encoder: Encoder, language: Language) -> None:
         serving = Serving(self._plan, ring, encoder, language, self._tools.clock)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(serving.run())
-                await serving.warm_up()
-                self._open(serving)
+            await together(serving.run(), self._open(serving))
         finally:
             self._term.serving = None
             self._say(ModelState.PLANNING, 0.0)
             serving.close(PeerLost("The PCs are being planned anew.", "Ask again."))
 
-    def _open(self, serving: Serving) -> None:
+    async def _open(self, serving: Serving) -> None:
+        """Let requests in, once one token has gone all the way."""
+        await serving.warm_up()
         created = self._tools.library.created(self._plan.model)
         self._term.board.served = served_model(self._shape, self._plan, created)
         self._term.serving = serving

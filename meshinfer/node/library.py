@@ -68,7 +68,7 @@ class DiskLibrary:
         language = Language(
             vocabulary=await asyncio.to_thread(tokenizer.vocabulary),
             stop_tokens=frozenset(folder.stop_tokens),
-            special_tokens=frozenset(folder.stop_tokens),
+            special_tokens=tokenizer.special_tokens() | frozenset(folder.stop_tokens),
             context_length=context_length,
         )
         return encoder, language

@@ -14,10 +14,11 @@ import sys
 import time
 from pathlib import Path
 
+from meshinfer.core.together import together
 from meshinfer.engine.paged import PagedStage, StageOptions
 from meshinfer.engine.selftest import self_test
 from meshinfer.engine.thread import EngineThread
-from meshinfer.errors import MeshInferError, leading_error
+from meshinfer.errors import MeshInferError
 from meshinfer.link.base import RING
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import load
@@ -73,17 +74,12 @@ async def join_ring(job: StageJob, pipe: ParentPipe, trust: Trust, worker: Stage
         await server.start(job.listen)
         pipe.send(StageNews(StagePhase.READY, 1.0))
         await pipe.receive()  # StageGo
-        async with asyncio.TaskGroup() as tasks:
-            downstream = tasks.create_task(consumer.link())
-            upstream = tasks.create_task(
-                consume(dialer, facts, job.stage, job.producer, job.producer_addresses)
-            )
+        # One after the other is enough: who dials us waits for our greeting, whom we dial greets
+        # at once.
+        upstream = await consume(dialer, facts, job.stage, job.producer, job.producer_addresses)
+        downstream = await consumer.link()
         pipe.send(StageNews(StagePhase.SERVING, 1.0))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(worker.run(upstream.result(), downstream.result()))
-            tasks.create_task(pipe.receive())  # raises when the agent is gone
-    except BaseExceptionGroup as group:
-        raise leading_error(group) from group
+        await together(worker.run(upstream, downstream), pipe.closed())
     finally:
         consumer.release()
         await dialer.close()

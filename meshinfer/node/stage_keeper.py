@@ -19,8 +19,9 @@ from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import Epoch, NodeId, PlanId
 from meshinfer.core.model import StageManifest
 from meshinfer.core.plan import Plan, StagePlan
+from meshinfer.core.together import together
 from meshinfer.core.units import format_bytes
-from meshinfer.errors import NotEnoughMemory, NotReady, PeerLost, StageFailed, leading_error
+from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady, PeerLost, StageFailed
 from meshinfer.node.stage_job import KeeperOptions, stage_job
 from meshinfer.node.stage_runner import StageRunner
 from meshinfer.wire.child import StageJob, StageNews
@@ -185,11 +186,15 @@ class StageKeeper:
         """All stages of this PC in one plan. The first that fails ends the others; each failure
         is reported, and a bug is logged: the agent and the next plan live on."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for job, manifest in zip(self._jobs(held), message.manifests, strict=True):
-                    tasks.create_task(self._serve_stage(held, job, manifest, message.sources))
-        except BaseExceptionGroup as group:
-            log.debug("plan %s ended here", held.plan.id, exc_info=group)
+            stages = zip(self._jobs(held), message.manifests, strict=True)
+            await together(
+                *[
+                    self._serve_stage(held, job, manifest, message.sources)
+                    for job, manifest in list(stages)
+                ]
+            )
+        except MeshInferError as error:
+            log.warning("plan %s ended here: %s", held.plan.id, error)
         except ValueError:
             log.exception("plan %s: the leader sent other stages than planned", held.plan.id)
 
@@ -199,18 +204,20 @@ class StageKeeper:
         """Fetch, load, run; whatever ends it is told to the leader."""
         part = StagePart(held, job)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._keep_reporting(part))
-                tasks.create_task(self._run_stage(part, manifest, sources))
-        except BaseExceptionGroup as group:
-            try:
-                error = leading_error(group)
-            except BaseExceptionGroup:
-                log.exception("stage %d failed in an unexpected way", job.stage)
-                error = StageFailed("An unexpected error; the log of this PC has the details.")
-            part.note(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))
-            await self._answer(held.leader, part.report)
-            raise error from group
+            await together(self._keep_reporting(part), self._run_stage(part, manifest, sources))
+        except MeshInferError as error:
+            await self._report_failure(part, error)
+            raise
+        except Exception as bug:
+            # outermost frame of a stage: a bug in one must not end the agent
+            log.exception("stage %d failed in an unexpected way", job.stage)
+            failure = StageFailed("An unexpected error; the log of this PC has the details.")
+            await self._report_failure(part, failure)
+            raise failure from bug
+
+    async def _report_failure(self, part: StagePart, error: MeshInferError) -> None:
+        part.note(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))
+        await self._answer(part.held.leader, part.report)
 
     async def _run_stage(
         self, part: StagePart, manifest: StageManifest, sources: tuple[NodeId, ...]

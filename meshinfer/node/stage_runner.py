@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from meshinfer.errors import from_code, leading_error
+from meshinfer.core.together import together
+from meshinfer.errors import from_code
 from meshinfer.node.child import ChildProcess
 from meshinfer.wire.child import StageGo, StageJob, StageNews
 from meshinfer.wire.commit import StagePhase
@@ -40,11 +41,7 @@ class StageProcesses:
             self._pids.add(child.pid)
             await child.send(job)
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._relay(child, tell))
-                    tasks.create_task(self._pass_go(child, go))
-            except BaseExceptionGroup as group:
-                raise leading_error(group) from group
+                await together(self._relay(child, tell), self._pass_go(child, go))
             finally:
                 self._pids.discard(child.pid)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from meshinfer.errors import ProtocolViolation, leading_error
+from meshinfer.core.together import together
+from meshinfer.errors import MeshInferError, ProtocolViolation
 from meshinfer.serve.inbox import Inbox
 from meshinfer.serve.ring import LeaderRing, StepOutcome
 from meshinfer.serve.scheduler import Scheduler
@@ -27,13 +28,10 @@ class DecodeLoop:
     async def run(self, inbox: Inbox) -> None:
         """Until the ring breaks: then every request is ended with the error, which is raised."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._send_steps())
-                tasks.create_task(self._take_outcomes(inbox))
-        except BaseExceptionGroup as group:
-            error = leading_error(group)
+            await together(self._send_steps(), self._take_outcomes(inbox))
+        except MeshInferError as error:
             inbox.close(error)
-            raise error from group
+            raise
 
     async def _send_steps(self) -> None:
         while True:

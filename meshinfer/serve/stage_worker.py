@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from meshinfer.core.request import Sampling
 from meshinfer.core.step import Sampled, StageTiming, Step
+from meshinfer.core.together import together
 from meshinfer.engine.sampling import draw
 from meshinfer.engine.stage import Stage
-from meshinfer.errors import MeshInferError, ProtocolViolation, leading_error
+from meshinfer.errors import MeshInferError, ProtocolViolation
 from meshinfer.link.base import Link
 from meshinfer.serve.ring import RingFacts
 from meshinfer.wire.ring import (
@@ -82,12 +83,7 @@ class StageWorker:
         Closes both links then, so that the break travels around the ring at once.
         """
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read(upstream))
-                tasks.create_task(self._compute())
-                tasks.create_task(self._write(downstream))
-        except BaseExceptionGroup as group:
-            raise leading_error(group) from group
+            await together(self._read(upstream), self._compute(), self._write(downstream))
         finally:
             await upstream.close("the stage ended")
             await downstream.close("the stage ended")

@@ -35,13 +35,11 @@ _AFTER_CONTENT = re.compile(
 `{{ content }}<|im_end|>`."""
 
 
-def end_tokens(
-    named: Iterable[Any], template: str, special: Mapping[str, int]
-) -> tuple[int, ...]:
+def end_tokens(named: Iterable[Any], template: str, special: Mapping[str, int]) -> tuple[int, ...]:
     """Ascending, without doubles.
 
     `named` are eos entries as configurations have them: an id, a list of ids, a token's text, or
-    None. `special` holds control tokens and their ids: a word of ordinary text never ends an answer.
+    None. `special` holds control tokens and their ids: ordinary text never ends an answer.
     """
     found: set[int] = set()
     for entry in named:

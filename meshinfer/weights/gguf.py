@@ -109,9 +109,7 @@ def _other_obstacle(header: GgufHeader) -> str | None:
     if isinstance(window, int) and isinstance(context, int) and 0 < window < context:
         return f"attends to a sliding window of {window} tokens"
     for tensor in header.tensors:
-        if tensor.kind in _UNREADABLE or (
-            tensor.kind >= _FIRST_UNKNOWN and tensor.kind != _BF16
-        ):
+        if tensor.kind in _UNREADABLE or (tensor.kind >= _FIRST_UNKNOWN and tensor.kind != _BF16):
             name = _UNREADABLE.get(tensor.kind, f"type {tensor.kind}")
             return f"holds {name} tensors (such as {tensor.name})"
     return None
@@ -141,7 +139,8 @@ def convert(gguf: Path, scratch: Path) -> GgufFacts:
     missing = [name for name in MODEL_FILES if not (scratch / name).is_file()]
     if missing:
         raise StageFailed(
-            f"openvino_genai did not write {missing[0]}.", "Install the version that meshinfer pins."
+            f"openvino_genai did not write {missing[0]}.",
+            "Install the version that meshinfer pins.",
         )
     return facts
 

@@ -98,7 +98,7 @@ class Graph:
         if self.kinds[place] != "Constant":
             return 0
         output = self.nodes[place].output(0)
-        bits = prod(output.get_shape()) * output.get_element_type().bitwidth
+        bits = prod(output.get_shape()) * int(output.get_element_type().bitwidth)
         return -(-bits // 8)
 
 

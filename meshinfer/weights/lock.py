@@ -14,8 +14,8 @@ _POLL_S = 0.2
 
 
 class FileLock:
-    """A lock on a file beside the work, never within a folder that will be renamed: Windows does not
-    rename a folder that holds an open file."""
+    """A lock on a file beside the work, never within a folder that will be renamed: Windows does
+    not rename a folder that holds an open file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

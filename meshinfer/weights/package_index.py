@@ -18,10 +18,10 @@ from meshinfer.errors import ModelNotFound, ShardCorrupt, TimedOut, UsageError
 from meshinfer.weights.plain_name import objection
 
 _PATIENCE_S = 180.0
-_OPTIONS = (
-    "install --dry-run --ignore-installed --no-deps --only-binary=:all: --no-input "
-    "--disable-pip-version-check --quiet --report -"
-).split()
+_OPTIONS = [
+    "install", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:", "--no-input",
+    "--disable-pip-version-check", "--quiet", "--report", "-",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

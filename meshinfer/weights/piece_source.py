@@ -46,6 +46,10 @@ class Patience:
         return min(self.longest_wait_s, self.first_wait_s * 2.0 ** min(failures - 1, 16))
 
 
+class _Exhausted(Exception):
+    """The source answers, but has nothing more of what is missing."""
+
+
 class PieceSource:
     """`run()` returns when the stage is complete or this source is given up. Raises only what ends
     the whole transfer, such as DiskFull."""
@@ -79,6 +83,9 @@ class PieceSource:
                 await self._sleep(self._patience.wait_s(self._failures))
             except ShardCorrupt as error:
                 self._pull.give_up(error)
+                return
+            except _Exhausted as error:
+                self._pull.give_up(PeerLost(f"PC {error} does not hold all pieces of the stage."))
                 return
 
     def _is_useless(self, error: MeshInferError) -> bool:
@@ -114,7 +121,46 @@ class PieceSource:
             elif self._writes:
                 await self._settle()
             elif not await self._pull.wait():
-                raise ShardCorrupt("x")
+                raise _Exhausted(short(link.peer))
+
+    def _take(self, received: Received, link: Link) -> None:
+        """An answer: hash and write it off the loop, or note that the PC lacks the piece."""
+        match received.message:
+            case PieceData(digest) if digest in self._asked:
+                del self._asked[digest]
+                self._writes.append((digest, self._pull.store(digest, received.payload)))
+            case PieceMissing(digest) if digest in self._asked:
+                del self._asked[digest]
+                self._lacking.add(digest)
+                self._pull.give_back(digest)
+            case other:
+                raise ProtocolViolation(
+                    f"PC {short(link.peer)} sent {type(other).__name__} that was not asked for."
+                )
+
+    async def _settle(self) -> None:
+        """Wait for the oldest write. A piece with wrong bytes is asked for again, from a PC that
+        was wrong `wrong_answers` times no more (then ShardCorrupt). Raises DiskFull."""
+        digest, write = self._writes.popleft()
+        try:
+            size = await write
+        except ShardCorrupt:
+            self._pull.give_back(digest)
+            self._wrong += 1
+            if self._wrong >= self._patience.wrong_answers:
+                raise
+            return
+        self._failures = 0
+        self._pull.stored(size)
+
+    def _settle_all(self) -> None:
+        """Count what was written before the link ended; the rest is asked for again."""
+        while self._writes:
+            digest, write = self._writes.popleft()
+            if write.cancelled() or write.exception() is not None:
+                self._pull.give_back(digest)
+            else:
+                self._pull.stored(write.result())
 
     async def _ask(self, link: Link) -> None:
         while len(self._asked) < self._patience.window:

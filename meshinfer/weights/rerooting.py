@@ -1,7 +1,7 @@
 """Shapes that a stage can no longer see, taken from what it has.
 
-Masks and rotary parts ask tensors of the first layer how long the batch is and how much is cached. A
-later stage does not have that layer, but its own input has the same batch and length, and its own
+Masks and rotary parts ask tensors of the first layer how long the batch is and how much is cached.
+A later stage does not have that layer, but its own input has the same batch and length, and its own
 cache has the same past. Called by the cut, before the graph is changed.
 """
 

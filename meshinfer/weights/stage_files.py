@@ -31,7 +31,7 @@ def write_manifest(folder: Path, manifest: StageManifest) -> None:
 
 
 def read_manifest(folder: Path) -> StageManifest:
-    """Raises ShardCorrupt: not there, not readable, or another one than the folder is named after."""
+    """Raises ShardCorrupt: not there, not readable, or not that of the folder's name."""
     try:
         text = (folder / MANIFEST_FILE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,5 +1,5 @@
-"""Stages on this PC's disk. Published ones are complete and were checked; partial ones grow piece by
-piece. Knows no network.
+"""Stages on this PC's disk. Published ones are complete and were checked; partial ones grow piece
+by piece. Knows no network.
 
     ROOT/stages/DIGEST/         manifest.json and the stage's files
     ROOT/partial/DIGEST[.N]/    the same, with holes, and a journal of the pieces that are there
@@ -105,9 +105,7 @@ class Store:
             return None
         return found if found.digest == digest else None
 
-    def find(
-        self, model_digest: Digest, units: UnitRange, openvino: str
-    ) -> StageManifest | None:
+    def find(self, model_digest: Digest, units: UnitRange, openvino: str) -> StageManifest | None:
         """A published stage that was cut from just this."""
         for digest in self._published():
             found = self.manifest(digest)

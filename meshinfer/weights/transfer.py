@@ -1,5 +1,5 @@
-"""Pieces of stages between PCs. A PC that holds them answers by digest; a PC that needs a stage asks
-whoever may have it and believes nobody: a piece counts when its bytes have its digest.
+"""Pieces of stages between PCs. A PC that holds them answers by digest; a PC that needs a stage
+asks whoever may have it and believes nobody: a piece counts when its bytes have its digest.
 
 Links come in open; files are read, hashed and written on the caller's executor. Called by the node.
 """
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from meshinfer.core.ids import Digest
 from meshinfer.core.model import StageManifest
+from meshinfer.core.together import together
 from meshinfer.errors import (
     MeshInferError,
     PeerLost,
     ProtocolViolation,
     VersionMismatch,
-    leading_error,
 )
 from meshinfer.link.base import Link
 from meshinfer.weights.piece_source import Patience, PieceSource, Source
@@ -42,13 +42,9 @@ async def serve_pieces(link: Link, store: Store, executor: Executor) -> None:
     anything else, VersionMismatch for one that speaks another version."""
     waiting: asyncio.Queue[tuple[Digest, _Read]] = asyncio.Queue(READ_AHEAD)
     try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_take_requests(link, store, executor, waiting))
-            tasks.create_task(_answer(link, waiting))
-    except BaseExceptionGroup as group:
-        error = leading_error(group)
-        if not isinstance(error, PeerLost):
-            raise error from group
+        await together(_take_requests(link, store, executor, waiting), _answer(link, waiting))
+    except PeerLost:
+        return
     finally:
         while not waiting.empty():  # nobody will await these reads
             waiting.get_nowait()[1].cancel()
@@ -105,7 +101,7 @@ async def pull_stage(
     store: Store,
     progress: Tell,
     executor: Executor,
-    patience: Patience = Patience(),
+    patience: Patience = Patience(),  # noqa: B008 - frozen
     sleep: _Sleep = asyncio.sleep,
 ) -> Path:
     """The published folder of a stage, every byte checked against the manifest.
@@ -133,12 +129,7 @@ async def pull_stage(
 async def _ask_all(pull: Pull, sources: Sequence[PieceSource]) -> None:
     """Until all pieces are here. Raises why not."""
     pull.expect(len(sources))
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for source in sources:
-                tasks.create_task(source.run())
-    except BaseExceptionGroup as group:
-        raise leading_error(group) from group
+    await together(*[source.run() for source in sources])
     if not pull.finished:
         raise pull.reason or _nobody()
 

@@ -124,14 +124,12 @@ class ToyRunner:
         try:
             tell(StageNews(StagePhase.READY, 1.0))
             await go.wait()
-            async with asyncio.TaskGroup() as tasks:
-                down = tasks.create_task(consumer.link())
-                up = tasks.create_task(
-                    consume(self._dialer, facts, job.stage, job.producer, job.producer_addresses)
-                )
+            addresses = job.producer_addresses
+            upstream = await consume(self._dialer, facts, job.stage, job.producer, addresses)
+            downstream = await consumer.link()
             tell(StageNews(StagePhase.SERVING, 1.0))
             worker = StageWorker(stage, engine, facts, job.stage, time.monotonic)
-            await worker.run(up.result(), down.result())
+            await worker.run(upstream, downstream)
         finally:
             stop()
             consumer.release()

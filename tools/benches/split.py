@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from meshinfer.core.ids import ModelId
-from meshinfer.core.model import UnitRange
 from meshinfer.core.request import ChatMessage
 from meshinfer.core.step import Row, Step
 from meshinfer.engine.configuration import StageOptions, properties
 from meshinfer.engine.paged import PagedStage
 from meshinfer.engine.sampling import draw
 from meshinfer.engine.tokenizer import GenAiTokenizer
-from meshinfer.node.verify import even_cuts, verify
+from meshinfer.node.verify import even_cut, verify
 from meshinfer.serve.stage_worker import logit_rows
 from meshinfer.weights.cut import cut
 from meshinfer.weights.folder import ModelFolder, prepare
@@ -45,7 +44,7 @@ def parity(report: Report, folder: ModelFolder, tokens: int, last: bool) -> None
     for count in (2, 3, 4):
         stages = [
             PagedStage.load(cut(folder.path / "openvino_model.xml", units), options)
-            for units in even_cuts(folder.shape, count)
+            for units in even_cut(len(folder.shape.units), count, inside_layer=False)
         ]
         ours, theirs = [], []
         for _ in range(ROUNDS):
@@ -111,8 +110,3 @@ def exactness(report: Report, folder: ModelFolder, quick: bool) -> None:
         if differences:
             name = f"split/exact/{folder.model}/{precision}"
             report.absolute(name, max(differences), "difference")
-
-
-def ranges(units: int, bounds: list[int]) -> list[UnitRange]:
-    edges = [0, *bounds, units]
-    return [UnitRange(first, end) for first, end in zip(edges, edges[1:], strict=False)]
