@@ -26,7 +26,7 @@ from meshinfer.errors import MeshInferError
 from meshinfer.node.api_client import ApiClient
 
 MODEL = "smollm2-135m"
-MEMORY = "420MB"
+MEMORY = "390MB"
 QUESTION = "What is the capital of France?"
 START_PATIENCE_S = 180.0
 STOP_PATIENCE_S = 15.0

@@ -151,6 +151,11 @@ class _Probe:
         return shape.vocabulary_size if shape.last else shape.hidden_size
 
 
+def fixed_input(shape: StageShape, tokens: int) -> NDArray[Any]:
+    """Fixed ids [tokens] for a first stage, else activations [tokens, hidden_size]."""
+    return _inputs(shape, tokens)[0]
+
+
 def _inputs(shape: StageShape, tokens: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Ids [tokens] or activations [tokens, hidden_size]; the same for every precision."""
     random = np.random.Generator(np.random.Philox(_SEED))

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
-from meshinfer.core.fleet import FleetView
+from meshinfer.core.fleet import FleetView, MemberState
 
 
 class Watchable(Protocol):
@@ -57,4 +57,11 @@ def identities(view: FleetView) -> frozenset[tuple[str, str, int]]:
     """Who is there, in what state, with how many known devices: what a plan depends on."""
     return frozenset(
         (member.node, member.state.value, len(member.capacity.devices)) for member in view.members
+    )
+
+
+def unmeasured(view: FleetView) -> bool:
+    """A living PC has not told yet what its devices can: a plan now would be made without it."""
+    return any(
+        member.state is MemberState.ALIVE and not member.capacity.devices for member in view.members
     )

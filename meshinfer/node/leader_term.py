@@ -21,7 +21,7 @@ from meshinfer.core.together import together
 from meshinfer.errors import MeshInferError, NotReady, PeerLost
 from meshinfer.link.base import Dialer
 from meshinfer.node.board import Board, ModelState, ModelStatus, served_model
-from meshinfer.node.calm_fleet import CalmFleet
+from meshinfer.node.calm_fleet import CalmFleet, unmeasured
 from meshinfer.node.plan_commit import Courier, MemberFailed, PlanCommit, Reply
 from meshinfer.node.ring_desk import RingDesk
 from meshinfer.node.ring_ends import consume
@@ -73,6 +73,7 @@ class TermOptions:
     settle_s: float = 1.0  # no change of members for this long before a plan is made
     bench_s: float = 30.0  # a PC that failed its part is left out for this long
     retry_s: float = 2.0
+    measuring_s: float = 15.0  # for PCs that still ask their devices what they can
     recheck_s: float = 1.0  # devices and free memory change without a change of members
 
 
@@ -137,9 +138,12 @@ class LeaderTerm:
 
     async def _next_plan(self, shape: ModelShape) -> Plan:
         """The planner's answer to the fleet once it is calm; waits while there is none."""
+        patience_ends = self._tools.clock() + self._options.measuring_s
         calm = CalmFleet(self._tools.mesh, self._options.settle_s, self._options.recheck_s)
         async for view in calm.views():
             now = self._tools.clock()
+            if now < patience_ends and unmeasured(view):
+                continue
             benched = frozenset(node for node, until in self._benched.items() if until > now)
             plan_id = PlanId(secrets.token_hex(8))
             outcome = self._tools.plan_for(shape, view, plan_id, benched)

@@ -18,6 +18,7 @@ from meshinfer.core.together import together
 from meshinfer.engine.paged import PagedStage, StageOptions
 from meshinfer.engine.selftest import self_test
 from meshinfer.engine.thread import EngineThread
+from meshinfer.engine.warmup import warm_up
 from meshinfer.errors import MeshInferError
 from meshinfer.link.base import RING
 from meshinfer.link.dialer import WebSocketDialer
@@ -48,6 +49,8 @@ async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> P
     stage: PagedStage = await engine.run(PagedStage.load, xml, options)
     pipe.send(StageNews(StagePhase.TESTING, 0.0))
     await engine.run(self_test, stage)
+    pipe.send(StageNews(StagePhase.TESTING, 0.5))
+    await engine.run(warm_up, stage)
     return stage
 
 

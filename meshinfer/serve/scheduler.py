@@ -26,7 +26,7 @@ class SchedulerLimits:
     cache_tokens: int  # on every stage, all sequences together
     depth: int  # steps in flight that keep every stage busy: the number of stages
     block_size: int  # largest cache block of the plan's engines, in tokens: usage is rounded up
-    step_tokens: int = 512  # most new tokens in one step
+    step_tokens: int = 256  # most new tokens in one step
     step_rows: int = 256
     waiting: int = 256  # requests that may wait
 
