@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,11 @@ from meshinfer.cli.status import members_table, stages_table
 from meshinfer.core.fleet import Address
 from meshinfer.errors import MeshInferError
 from meshinfer.node.api_client import ApiClient
+
+# so that `python tools/demo.py` finds its own package
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.free_ports import free_ports
 
 MODEL = "smollm2-135m"
 MEMORY = "390MB"
@@ -76,18 +80,6 @@ class DemoAgent:
 
 def command(*words: str, folder: Path) -> list[str]:
     return [sys.executable, "-m", "meshinfer", words[0], "--state-dir", str(folder), *words[1:]]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody has now; agents take the one after theirs for their stages, so leave gaps."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def prepare(agents: list[DemoAgent]) -> None:

@@ -15,7 +15,9 @@ from meshinfer.node.api_client import ApiClient
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", nargs="?", help="the question (default: standard input)")
-    parser.add_argument("--max-tokens", type=int, metavar="N")
+    parser.add_argument(
+        "--max-tokens", type=int, default=1024, metavar="N", help="at most (default: %(default)s)"
+    )
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T")
     parser.add_argument("--seed", type=int)
     add_json(parser)

@@ -11,7 +11,9 @@ from meshinfer.errors import MeshInferError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-tokens", type=int, metavar="N")
+    parser.add_argument(
+        "--max-tokens", type=int, default=1024, metavar="N", help="at most (default: %(default)s)"
+    )
     parser.add_argument("--temperature", type=float, default=0.7, metavar="T")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--system", metavar="TEXT", help="instructions for the model")

@@ -40,7 +40,7 @@ class NodeDoor:
     def document(self) -> dict[str, Any] | None:
         """The leader's part of the status: our own, or the newest of the leader that we follow."""
         if self.term is not None:
-            return self.term.board.document()
+            return self.term.document()
         leader = self._mesh.view.leader
         if self._report is not None and self._report[0] == leader:
             return self._report[1]

@@ -11,7 +11,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import Epoch, ModelId, NodeId, PlanId
@@ -105,6 +105,12 @@ class LeaderTerm:
         """Take a reply of the plan conversation from the mesh."""
         if self._generation is not None:
             self._generation.post(sender, message)
+
+    def document(self) -> dict[str, Any]:
+        """The leader's part of the status, with the newest figures."""
+        if self.serving is not None:
+            self.board.serving = self.serving.document()
+        return self.board.document()
 
     async def run(self) -> None:
         while True:
@@ -268,7 +274,7 @@ class Generation:
         while True:
             self._term.board.reports = self._commit.reports
             if self._term.serving is not None:
-                self._term.board.serving = self._term.serving.document()
+                self._term.document()
                 self._term.board.changed.set()
             else:
                 self._say(ModelState.LOADING, self._progress())

