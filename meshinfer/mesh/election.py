@@ -160,8 +160,13 @@ class Election:
             self._out += [Send(node, Renew(office.epoch, number)) for node in due]
 
     def _yields_to(self, office: Office, peer: Peer, now: float) -> bool:
-        """Of two leaders that meet, the one with more followers stays, then the newer."""
-        if not (peer.alive and peer.leads):
+        """A leader that would have to fetch the model gives way to a PC that holds it. Of two
+        leaders that meet, the one with more followers stays, then the newer."""
+        if not peer.alive:
+            return False
+        if peer.holds_model != self.holds_model:
+            return peer.holds_model
+        if not peer.leads:
             return False
         return (len(office.followers(now)), office.epoch) < (peer.followers, peer.lease)
 

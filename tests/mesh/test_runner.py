@@ -506,18 +506,34 @@ def test_who_holds_the_model_leads() -> None:
     run_virtual(main())
 
 
-def test_a_newcomer_with_the_model_does_not_displace_the_leader() -> None:
+def test_a_newcomer_with_the_model_does_not_displace_a_leader_that_has_it() -> None:
     async def main() -> None:
         async with fleet() as lan:
+            for name in "abc":
+                lan.pc(name).holds_model = True
             lan.start("b")
             lan.start("c", "b")
             await lan.until(lan.agreed, 4.0)
             before = lan.pc("b").view
-            lan.pc("a").holds_model = True
             lan.start("a", "b", "c")
             await lan.until(lan.agreed, 6.0)
             after = lan.pc("b").view
             assert (after.leader, after.epoch) == (before.leader, before.epoch)
+
+    run_virtual(main())
+
+
+def test_a_leader_without_the_model_gives_way_to_a_newcomer_that_has_it() -> None:
+    """Started in the wrong order a fleet must serve all the same."""
+
+    async def main() -> None:
+        async with fleet() as lan:
+            lan.start("a")
+            lan.start("b", "a")
+            await lan.until(lan.agreed, 4.0)
+            lan.pc("c").holds_model = True
+            lan.start("c", "a", "b")
+            await lan.until(lambda: lan.agreed() and lan.pc("a").view.leader == "c", 6.0)
 
     run_virtual(main())
 

@@ -60,7 +60,7 @@ class RealAgent:
         """Those of the children; another may be asking the devices."""
         found = []
         for child in self.children():
-            with contextlib.suppress(psutil.Error):
+            with contextlib.suppress(psutil.Error):  # OpenVINO leaves a zombie below each host
                 if any("stage_host" in word for word in child.cmdline()):
                     found.append(child)
         return found
