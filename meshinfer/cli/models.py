@@ -7,7 +7,7 @@ import argparse
 from meshinfer.cli.agent import add_json, print_json
 from meshinfer.cli.table import table
 from meshinfer.core.units import format_bytes
-from meshinfer.node.state_folder import StateFolder
+from meshinfer.node.state_folder import StateFolder, folder_bytes
 from meshinfer.weights.catalogue import Catalogue
 from meshinfer.weights.folder import list_folders
 
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
             {
                 "id": entry.model,
                 "here": folder is not None,
-                "bytes": folder.size if folder else entry.size,
+                "bytes": folder_bytes(folder.path) if folder else entry.size,
                 "architecture": entry.architecture,
                 "licence": entry.licence,
                 "note": entry.note,

@@ -8,7 +8,7 @@ from meshinfer.cli.agent import add_json, print_json
 from meshinfer.cli.progress import ProgressLine
 from meshinfer.core.ids import ModelId
 from meshinfer.core.units import format_bytes
-from meshinfer.node.state_folder import StateFolder
+from meshinfer.node.state_folder import StateFolder, folder_bytes
 from meshinfer.weights.folder import prepare
 
 
@@ -30,9 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
         line.close()
     if state.chosen_model() is None:
         state.choose_model(folder.model)
+    size = folder_bytes(folder.path)
     if arguments.json:
-        print_json({"model": folder.model, "folder": str(folder.path), "bytes": folder.size})
+        print_json({"model": folder.model, "folder": str(folder.path), "bytes": size})
     else:
         layers = folder.shape.layers
-        print(f"{folder.model}: {layers} layers, {format_bytes(folder.size)}, ready to be served.")
+        print(f"{folder.model}: {layers} layers, {format_bytes(size)}, ready to be served.")
     return 0

@@ -8,6 +8,7 @@ What leaves: `view` and `watch` for whoever plans, and messages of other convers
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -76,6 +77,7 @@ class Mesh:
         self._violations: Counter[NodeId] = Counter()
         self._starts = 0  # incarnations of this run; a handshake of an older one is void
         self._leaving = False
+        self._redialled: dict[NodeId, float] = {}
 
     # What others see and use
 
@@ -143,8 +145,10 @@ class Mesh:
         self._do(self._state.leave(self._world.clock()))
         for link in list(self._links.values()):
             link.finish(reason, Goodbye(reason[:200]))
-        while self._links:
-            await self._order.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * self._timing.close_s):
+                while self._links:
+                    await self._order.wait()
 
     # What runs
 
@@ -169,6 +173,8 @@ class Mesh:
         peer did."""
         try:
             starts = self._starts
+            if self._leaving:
+                return  # before a word is said: the other side must not think that it has a link
             told = await self._shake_hands(link, handshake.answer(link, self._versions, self._tell))
             if not self._leaving:
                 await self._converse(link, link.peer, told, starts)
@@ -324,8 +330,13 @@ class Mesh:
             link.outbox.post(message)
 
     def _redial(self, node: NodeId) -> None:
-        if not self._leaving:
-            now = self._world.clock()
+        """At once; but a PC that was redialled just now only when the queue says so: two PCs of
+        which one closes each link as it comes up would dial without a pause."""
+        now = self._world.clock()
+        last = self._redialled.get(node)
+        pause = last is not None and now - last < self._timing.redial_first_s
+        if not pause and not self._leaving:
+            self._redialled[node] = now
             addresses = self._state.addresses(node)
             self._acquaintances.queue.hint(node, addresses, now, fresh=True)
             self._dialling.round(self._state.linked())

@@ -76,7 +76,7 @@ class Agent:
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
         self._discovery = self._make_discovery()
         self._capacity = Remembered(self._measure, FIGURES_AGE_S)
-        self._holds_model = Remembered(self._library.holds_model, FIGURES_AGE_S)
+        self._holds_model = Remembered(self._library.has_choice, FIGURES_AGE_S)
 
     async def run(self) -> None:
         """Until cancelled. Raises UsageError (a port, the folder) before anything is started."""

@@ -13,8 +13,11 @@ import os
 import struct
 import sys
 import threading
+import time
 from collections import deque
 from typing import Any, BinaryIO
+
+import psutil
 
 from meshinfer.errors import PeerLost, ProtocolViolation, StageFailed
 from meshinfer.wire import registry
@@ -23,6 +26,7 @@ _LENGTH = struct.Struct("<I")
 _LIMITS = registry.welcome("child")
 _LARGEST = registry.largest_frame(_LIMITS.values())
 _STOP_GRACE_S = 3.0
+_ORPHAN_GRACE_S = 5.0
 _KEPT_LINES = 12
 
 log = logging.getLogger(__name__)
@@ -89,17 +93,20 @@ class ChildProcess:
             return
         if process.stdin is not None:
             process.stdin.close()
+        assert process.stdout is not None
+        # A pipe that nobody reads is never seen to end, and `wait` waits for its end.
+        unread = asyncio.create_task(process.stdout.read())
         try:
             async with asyncio.timeout(_STOP_GRACE_S):
                 await process.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            await asyncio.to_thread(kill_tree, process.pid)
             await process.wait()
         except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            kill_tree(process.pid)
             raise
+        finally:
+            await asyncio.wait([unread])
         await errors
 
     async def _relay_errors(self, process: asyncio.subprocess.Process) -> None:
@@ -121,6 +128,18 @@ class ChildProcess:
         return f"A process of the engine ended {ending}{': ' + words if words else '.'}"
 
 
+def kill_tree(pid: int, itself: bool = True) -> None:
+    """End a process and all below it by force. A grandchild (pip, a driver's helper) would go on
+    holding the pipes, and asyncio's `wait` waits for their end too."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for below in process.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                below.kill()
+        if itself:
+            process.kill()
+
+
 async def _line(stream: asyncio.StreamReader) -> bytes:
     """The next line, or what there is of an overlong one; empty at the end."""
     try:
@@ -138,7 +157,8 @@ class ParentPipe:
     def __init__(self) -> None:
         self._out: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)
         os.dup2(2, 1)
-        self._in: BinaryIO = sys.stdin.buffer
+        # Unbuffered: the interpreter cannot end while a thread holds a buffered reader's lock.
+        self._in: BinaryIO = os.fdopen(os.dup(0), "rb", buffering=0)
         self._lock = threading.Lock()
         self._loop = asyncio.get_running_loop()
         self._messages: asyncio.Queue[Any] = asyncio.Queue()
@@ -158,6 +178,13 @@ class ParentPipe:
             raise PeerLost("The agent ended.")
         return message
 
+    def _exactly(self, count: int) -> bytes:
+        """`count` bytes, fewer at the end of the stream."""
+        data = b""
+        while len(data) < count and (more := self._in.read(count - len(data))):
+            data += more
+        return data
+
     async def closed(self) -> None:
         """Wait for the end of the parent. Raises PeerLost then; never returns."""
         while True:
@@ -165,11 +192,16 @@ class ParentPipe:
 
     def _read(self) -> None:
         try:
-            while (head := self._in.read(_LENGTH.size)) and len(head) == _LENGTH.size:
-                data = self._in.read(min(_LENGTH.unpack(head)[0], _LARGEST))
+            while len(head := self._exactly(_LENGTH.size)) == _LENGTH.size:
+                data = self._exactly(min(_LENGTH.unpack(head)[0], _LARGEST))
                 message, _ = registry.unpack(data, _LIMITS)
                 self._loop.call_soon_threadsafe(self._messages.put_nowait, message)
         except (OSError, ValueError, ProtocolViolation) as error:
             log.warning("parent pipe: %s", error)
         with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._messages.put_nowait, None)
+        time.sleep(_ORPHAN_GRACE_S)
+        # Still here: something native (a compile, a driver) cannot be cancelled, and nobody is left
+        # who could kill this process.
+        kill_tree(os.getpid(), itself=False)
+        os._exit(1)

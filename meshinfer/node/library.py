@@ -41,10 +41,10 @@ class DiskLibrary:
         models = [one.model for one in list_folders(self._folder.models)]
         return models[0] if len(models) == 1 else None
 
-    def holds_model(self) -> bool:
-        """This PC could lead without fetching anything."""
-        model = self.choice()
-        return model is not None and self._find(model) is not None
+    def has_choice(self) -> bool:
+        """This PC knows which model to serve, on its disk or not yet: it should rather lead than
+        one that does not."""
+        return self.choice() is not None
 
     async def ready(self, model: ModelId, tell: Tell) -> ModelShape:
         folder = await asyncio.to_thread(self._find, model)

@@ -107,6 +107,11 @@ class StateFolder:
         write_atomically(self.root / "model", model)
 
 
+def folder_bytes(folder: Path) -> int:
+    """What the files of a folder take, without folders below it."""
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+
+
 def write_atomically(file: Path, text: str) -> None:
     """The old content or the new one, whenever the power goes."""
     scratch = file.with_name(f"{file.name}.{os.getpid()}.tmp")

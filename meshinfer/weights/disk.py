@@ -18,7 +18,7 @@ from meshinfer.errors import DiskFull
 MARGIN_BYTES = 64 << 20
 """Left free for logs and the system whatever we store."""
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT} if sys.platform != "win32" else {errno.ENOSPC})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 READ_BYTES = 1 << 20
 
 

@@ -99,7 +99,7 @@ class Graph:
             return 0
         output = self.nodes[place].output(0)
         bits = prod(output.get_shape()) * int(output.get_element_type().bitwidth)
-        return -(-bits // 8)
+        return -(-int(bits) // 8)
 
 
 def dimensions(output: Any) -> tuple[int | None, ...] | None:

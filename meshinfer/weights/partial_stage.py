@@ -1,8 +1,8 @@
 """A stage that is being fetched: pieces go in, in any order, from any thread; the whole comes out.
 
 Made by the store, filled by the transfer. A piece counts once it has its digest, is in its place
-and stands in the journal. What the journal says is checked again when the folder is opened: a power cut
-may have kept the line and lost the bytes.
+and stands in the journal. What the journal says is checked again when the folder is opened: a power
+cut may have kept the line and lost the bytes.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from meshinfer.core.ids import Digest, short
 from meshinfer.errors import (
+    DiskFull,
     MeshInferError,
-    PeerLost,
     ProtocolViolation,
     ShardCorrupt,
     TimedOut,
@@ -27,7 +27,7 @@ from meshinfer.wire.transfer import PieceData, PieceMissing, PieceRequest
 Source = Callable[[], Awaitable[Link]]
 """Dials a PC that may hold the pieces and says TransferHello; raises MeshInferError."""
 
-_HOPELESS = (TrustRefused, VersionMismatch)
+_HOPELESS = (ShardCorrupt, TrustRefused, VersionMismatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +72,17 @@ class PieceSource:
         self._failures = 0
 
     async def run(self) -> None:
-        while not self._pull.finished:
+        while not self._pull.over:
             try:
                 await self._visit()
-            except (PeerLost, ProtocolViolation, TimedOut, *_HOPELESS) as error:
+            except DiskFull:
+                raise
+            except MeshInferError as error:
                 self._failures += 1
                 if self._is_useless(error):
                     self._pull.give_up(error)
                     return
                 await self._sleep(self._patience.wait_s(self._failures))
-            except ShardCorrupt as error:
-                self._pull.give_up(error)
-                return
-            except _Exhausted as error:
-                self._pull.give_up(PeerLost(f"PC {error} does not hold all pieces of the stage."))
-                return
 
     def _is_useless(self, error: MeshInferError) -> bool:
         if isinstance(error, ProtocolViolation):
@@ -103,64 +99,20 @@ class PieceSource:
         try:
             await self._converse(link)
         finally:
-            pending = [write for _, write in self._writes]
-            if pending:  # nobody may write once the partial stage is closed
-                await asyncio.wait(pending)
-            self._settle_all()
-            self._pull.give_back(*self._asked)
-            self._asked.clear()
+            await self._leave()
             await link.close("the transfer is over")
 
     async def _converse(self, link: Link) -> None:
-        while not self._pull.finished:
+        while not self._pull.over:
             await self._ask(link)
             if self._asked:
                 self._take(await self._next(link), link)
                 if len(self._writes) > self._patience.writes:
-                    await self._settle()
+                    await self._settle(link)
             elif self._writes:
-                await self._settle()
-            elif not await self._pull.wait():
-                raise _Exhausted(short(link.peer))
-
-    def _take(self, received: Received, link: Link) -> None:
-        """An answer: hash and write it off the loop, or note that the PC lacks the piece."""
-        match received.message:
-            case PieceData(digest) if digest in self._asked:
-                del self._asked[digest]
-                self._writes.append((digest, self._pull.store(digest, received.payload)))
-            case PieceMissing(digest) if digest in self._asked:
-                del self._asked[digest]
-                self._lacking.add(digest)
-                self._pull.give_back(digest)
-            case other:
-                raise ProtocolViolation(
-                    f"PC {short(link.peer)} sent {type(other).__name__} that was not asked for."
-                )
-
-    async def _settle(self) -> None:
-        """Wait for the oldest write. A piece with wrong bytes is asked for again, from a PC that
-        was wrong `wrong_answers` times no more (then ShardCorrupt). Raises DiskFull."""
-        digest, write = self._writes.popleft()
-        try:
-            size = await write
-        except ShardCorrupt:
-            self._pull.give_back(digest)
-            self._wrong += 1
-            if self._wrong >= self._patience.wrong_answers:
-                raise
-            return
-        self._failures = 0
-        self._pull.stored(size)
-
-    def _settle_all(self) -> None:
-        """Count what was written before the link ended; the rest is asked for again."""
-        while self._writes:
-            digest, write = self._writes.popleft()
-            if write.cancelled() or write.exception() is not None:
-                self._pull.give_back(digest)
+                await self._settle(link)
             else:
-                self._pull.stored(write.result())
+                await self._pull.wait()
 
     async def _ask(self, link: Link) -> None:
         while len(self._asked) < self._patience.window:
@@ -178,3 +130,51 @@ class PieceSource:
             raise TimedOut(
                 f"PC {short(link.peer)} sent nothing for {self._patience.stall_s:g} s."
             ) from error
+
+    def _take(self, received: Received, link: Link) -> None:
+        match received.message:
+            case PieceData(digest) if digest in self._asked:
+                del self._asked[digest]
+                self._writes.append((digest, self._pull.store(digest, received.payload)))
+            case PieceMissing(digest) if digest in self._asked:
+                del self._asked[digest]
+                self._lacking.add(digest)
+                self._pull.give_back(digest)
+            case other:
+                raise ProtocolViolation(
+                    f"PC {short(link.peer)} sent a {type(other).__name__} that was not asked for."
+                )
+
+    async def _settle(self, link: Link) -> None:
+        """Learn what became of the oldest piece. Raises ShardCorrupt once too many were wrong."""
+        digest, write = self._writes[0]
+        await asyncio.wait([write])
+        self._writes.popleft()
+        if not self._count(digest, write) and self._wrong >= self._patience.wrong_answers:
+            raise ShardCorrupt(
+                f"PC {short(link.peer)} sent {self._wrong} pieces with a wrong digest.",
+                "Have that PC's disk and memory checked.",
+            )
+
+    def _count(self, digest: Digest, write: asyncio.Future[int]) -> bool:
+        """Whether the piece was right and is kept. Raises DiskFull."""
+        try:
+            size = write.result()
+        except ShardCorrupt:
+            self._wrong += 1
+            self._pull.give_back(digest)
+            return False
+        self._failures = 0
+        self._pull.stored(size)
+        return True
+
+    async def _leave(self) -> None:
+        """Nobody may write once the partial stage is closed, so running writes are awaited."""
+        if self._writes:
+            await asyncio.wait([write for _, write in self._writes])
+        while self._writes:
+            digest, write = self._writes.popleft()
+            if not write.cancelled():
+                self._count(digest, write)
+        self._pull.give_back(*self._asked)
+        self._asked.clear()

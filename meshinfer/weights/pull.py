@@ -19,7 +19,7 @@ Tell = Callable[[int, int], None]
 
 
 class Pull:
-    """`reason` is why the last source was given up."""
+    """`reason` is why the last source was given up; once `hopeless`, no piece will come."""
 
     def __init__(self, partial: PartialStage, progress: Tell, executor: Executor) -> None:
         self._partial = partial
@@ -32,11 +32,17 @@ class Pull:
         self._sources = 0
         self._idle = 0
         self.reason: MeshInferError | None = None
+        self.hopeless = False
         self._tell()
 
     @property
     def finished(self) -> bool:
         return self._left == 0
+
+    @property
+    def over(self) -> bool:
+        """Complete, or never going to be."""
+        return self.finished or self.hopeless
 
     def expect(self, sources: int) -> None:
         """That many sources take part."""
@@ -74,22 +80,23 @@ class Pull:
         """A source leaves; what it lacked may now be lacked by all who are left."""
         self.reason = reason
         self._sources -= 1
-        self._wake()
+        self._check_hope()
 
-    async def wait(self) -> bool:
-        """Until there is something new. False when all sources that are left wait: then no piece
-        will come any more."""
-        if self.finished:
-            return True
+    async def wait(self) -> None:
+        """Until there may be something to take, the stage is complete, or `hopeless` holds."""
+        changed = self._changed
         self._idle += 1
         try:
-            if self._idle >= self._sources:
-                self._wake()
-                return False
-            await self._changed.wait()
-            return self.finished or self._idle < self._sources
+            self._check_hope()
+            await changed.wait()
         finally:
             self._idle -= 1
+
+    def _check_hope(self) -> None:
+        """When all sources that are left wait for each other, no piece will come any more."""
+        if self._idle >= self._sources and not self.finished:
+            self.hopeless = True
+            self._wake()
 
     def _wake(self) -> None:
         self._changed.set()

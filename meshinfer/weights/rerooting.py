@@ -33,6 +33,8 @@ class ShapeRoots:
         self._states = states
         self._absent = absent
         self._entry = entry
+        self._made = 0
+        self._dead: set[int] = set()  # places that are not made from a cache
         self._consumers: dict[int, list[int]] = {}
         for place, sources in enumerate(graph.sources):
             for source in sources:
@@ -52,19 +54,20 @@ class ShapeRoots:
             for twin in self._followed(state, path):
                 output = self._graph.nodes[twin].output(0)
                 if dimensions(output) == wanted:
-                    return ops.shape_of(output, kind).output(0)
+                    return self._named(ops.shape_of(output, kind)).output(0)
         raise self._lost(source, "the part has no cache like it")
 
     def _path_to_state(self, place: int) -> list[_Step] | None:
         """How `place` is made from a cache, last step first; None when it is not as long as one."""
         if self._graph.kinds[place] == READ_VALUE:
             return []
-        if self._graph.kinds[place] in _STOPS:
+        if self._graph.kinds[place] in _STOPS or place in self._dead:
             return None
         for number, source in enumerate(self._graph.sources[place]):
             rest = self._path_to_state(source)
             if rest is not None:
                 return [(self._graph.kinds[place], number), *rest]
+        self._dead.add(place)
         return None
 
     def _followed(self, state: int, path: list[_Step]) -> Iterator[int]:
@@ -88,22 +91,35 @@ class ShapeRoots:
         from openvino import opset13 as ops
 
         axes = dimensions(self._graph.nodes[place].output(0))
-        if axes is None or sum(axis is None for axis in axes) > 2 or axes[0] is not None:
+        if axes is None or not self._is_batch_and_length(place, axes):
             raise self._lost(place, "its axes are not those of the part's input")
-        if len(axes) == 2 and axes[1] is not None:
-            raise self._lost(place, "batch and length are one axis there")
-        shape = ops.shape_of(self._entry, kind)
+        dtype = np.int64 if kind == "i64" else np.int32
+        shape = self._named(ops.shape_of(self._entry, kind))
+        zero = self._named(ops.constant(np.int64(0)))
         parts, own_axis = [], 0
         for axis in axes:
             if axis is None:
-                index = ops.constant(np.array([own_axis], np.int64))
-                parts.append(ops.gather(shape, index, ops.constant(np.int64(0))))
+                index = self._named(ops.constant(np.array([own_axis], np.int64)))
+                parts.append(self._named(ops.gather(shape, index, zero)))
                 own_axis += 1
             else:
-                parts.append(
-                    ops.constant(np.array([axis], np.int64 if kind == "i64" else np.int32))
-                )
-        return ops.concat(parts, 0).output(0)
+                parts.append(self._named(ops.constant(np.array([axis], dtype))))
+        return self._named(ops.concat(parts, 0)).output(0)
+
+    def _is_batch_and_length(self, place: int, axes: tuple[int | None, ...]) -> bool:
+        """[batch, length], [batch, length, width], and heads apart in any of the two orders. What
+        a Reshape made of three axes may have batch and heads in one: it is not trusted."""
+        places = tuple(number for number, axis in enumerate(axes) if axis is None)
+        known = {2: ((0, 1),), 3: ((0, 1),), 4: ((0, 1), (0, 2))}
+        if len(axes) == 3 and self._graph.kinds[place] == "Reshape":
+            return False
+        return places in known.get(len(axes), ())
+
+    def _named(self, node: Any) -> Any:
+        """OpenVINO's own names count up over a process; equal cuts shall be equal files."""
+        node.set_friendly_name(f"rerooted_{self._made}")
+        self._made += 1
+        return node
 
     def _lost(self, place: int, why: str) -> StageFailed:
         return StageFailed(

@@ -122,11 +122,18 @@ class Store:
         if not is_digest(digest):
             return None
         with self._guard:
-            found = self._index.get(digest)
-            if found is None or not is_plain_file(found.path):
+            found = self._look_up(digest)
+            if found is None:
                 self._refresh()
-                found = self._index.get(digest) or self._index_partial.get(digest)
+                found = self._look_up(digest)
         return found
+
+    def _look_up(self, digest: Digest) -> PieceLocation | None:
+        for index in (self._index, self._index_partial):
+            found = index.get(digest)
+            if found is not None and is_plain_file(found.path):
+                return found
+        return None
 
     def partial(self, manifest: StageManifest) -> PartialStage:
         """The stage as far as it is here, locked for this process until it is closed. Another

@@ -129,7 +129,8 @@ async def pull_stage(
 async def _ask_all(pull: Pull, sources: Sequence[PieceSource]) -> None:
     """Until all pieces are here. Raises why not."""
     pull.expect(len(sources))
-    await together(*[source.run() for source in sources])
+    if sources:
+        await together(*[source.run() for source in sources])
     if not pull.finished:
         raise pull.reason or _nobody()
 

@@ -1,8 +1,8 @@
 """A llama-like decoder with random weights, small enough to compile in a fraction of a second.
 
-Tests of the weights, engine and node packages build it instead of fetching a model. It has what real
-exports have: a stateful key-value cache that `beam_idx` reorders, grouped queries, rotary positions,
-a causal mask made from shapes, and a head that may share the embedding.
+Tests of the weights, engine and node packages build it instead of fetching a model. It has what
+real exports have: a stateful key-value cache that `beam_idx` reorders, grouped queries, rotary
+positions, a causal mask made from shapes, and a head that may share the embedding.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Style = Literal["genai", "optimum"]
 """Whose habits the graph follows.
 
 genai: mask and rotary parts read shapes of layer 0's normalised input and cache; norm is
-1 / sqrt(mean(x^2)). optimum: they read shapes of `input_ids` and of layer 0's joined keys; norm is a
-reciprocal Power; names look like `__module.model.layers.0...`.
+1 / sqrt(mean(x^2)). optimum: they read shapes of `input_ids` and of layer 0's joined keys; norm is
+a reciprocal Power; names look like `__module.model.layers.0...`.
 """
 
 

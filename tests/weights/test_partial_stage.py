@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meshinfer.core.ids import Digest
+from meshinfer.core.model import StageManifest
+from meshinfer.errors import DiskFull, ShardCorrupt
+from meshinfer.weights.manifest import build_manifest
+from meshinfer.weights.store import Store
+from tests.weights.stage_maker import flip, make_files, pieces_of
+
+
+def _digest(data: bytes) -> Digest:
+    return Digest(hashlib.sha256(data).hexdigest())
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> tuple[StageManifest, list[bytes]]:
+    manifest, content = make_files(tmp_path / "origin")
+    return manifest, pieces_of(content)
+
+
+Stage = tuple[StageManifest, list[bytes]]
+
+
+def test_pieces_in_any_order_become_the_stage(tmp_path: Path, stage: Stage) -> None:
+    manifest, pieces = stage
+    store = Store(tmp_path / "store")
+    with store.partial(manifest) as partial:
+        assert partial.total_bytes == manifest.size
+        for data in reversed(pieces):
+            assert partial.write(_digest(data), memoryview(data)) == len(data)
+        assert partial.done_bytes == manifest.size
+        folder = partial.publish()
+    assert folder == store.verify_stage(manifest.digest)
+    assert (folder / "openvino_model.bin").read_bytes() == b"".join(pieces[1:])
+    assert {path.name for path in folder.iterdir()} == {
+        "manifest.json",
+        "openvino_model.bin",
+        "openvino_model.xml",
+    }
+
+
+def test_a_piece_with_other_bytes_is_never_kept(tmp_path: Path, stage: Stage) -> None:
+    manifest, pieces = stage
+    with Store(tmp_path / "store").partial(manifest) as partial:
+        wrong = bytes([pieces[1][0] ^ 1]) + pieces[1][1:]
+        for data in (wrong, pieces[1][:-1], b"", pieces[1] + b"x"):
+            with pytest.raises(ShardCorrupt):
+                partial.write(_digest(pieces[1]), data)
+        with pytest.raises(ShardCorrupt, match="does not belong here"):
+            partial.write(_digest(b"other"), b"other")
+        assert partial.done_bytes == 0
+        assert len(partial.missing) == len(pieces)
+
+
+def test_a_stage_with_holes_is_not_published(tmp_path: Path, stage: Stage) -> None:
+    manifest, pieces = stage
+    store = Store(tmp_path / "store")
+    with store.partial(manifest) as partial:
+        partial.write(_digest(pieces[0]), pieces[0])
+        with pytest.raises(ShardCorrupt, match="3 pieces of the stage are not here"):
+            partial.publish()
+    assert store.stage_folder(manifest.digest) is None
+
+
+def test_what_is_here_is_not_fetched_again(tmp_path: Path, stage: Stage) -> None:
+    manifest, pieces = stage
+    store = Store(tmp_path / "store")
+    with store.partial(manifest) as partial:
+        partial.write(_digest(pieces[2]), pieces[2])
+    with store.partial(manifest) as partial:
+        assert _digest(pieces[2]) not in partial.missing
+        assert partial.done_bytes == len(pieces[2])
+        assert partial.write(_digest(pieces[2]), pieces[2]) == 0
+
+
+def test_a_journal_that_promises_too_much_is_not_believed(tmp_path: Path, stage: Stage) -> None:
+    """A power cut kept the line and lost the bytes."""
+    manifest, pieces = stage
+    store = Store(tmp_path / "store")
+    with store.partial(manifest) as partial:
+        for data in pieces:
+            partial.write(_digest(data), data)
+    flip(tmp_path / "store" / "partial" / manifest.digest / "openvino_model.bin", 7)
+    with store.partial(manifest) as partial:
+        assert partial.missing == (_digest(pieces[1]),)
+
+
+def test_a_journal_that_was_cut_in_a_line_counts_as_far_as_it_goes(
+    tmp_path: Path, stage: Stage
+) -> None:
+    manifest, pieces = stage
+    store = Store(tmp_path / "store")
+    with store.partial(manifest) as partial:
+        for data in pieces:
+            partial.write(_digest(data), data)
+    journal = tmp_path / "store" / "partial" / manifest.digest / "pieces.journal"
+    journal.write_bytes(journal.read_bytes()[:-10])
+    with store.partial(manifest) as partial:
+        assert len(partial.missing) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_a_process_that_dies_in_the_middle_loses_nothing_it_kept(
+    tmp_path: Path, stage: Stage, kept: int
+) -> None:
+    manifest, pieces = stage
+    script = (
+        "import hashlib, os, sys\n"
+        "from pathlib import Path\n"
+        "from meshinfer.weights.store import Store\n"
+        "from tests.weights.stage_maker import make_files, pieces_of\n"
+        f"manifest, content = make_files(Path({str(tmp_path / 'copy')!r}))\n"
+        f"partial = Store(Path({str(tmp_path / 'store')!r})).partial(manifest)\n"
+        f"for data in pieces_of(content)[:{kept}]:\n"
+        "    partial.write(hashlib.sha256(data).hexdigest(), data)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode != 0
+    store = Store(tmp_path / "store")
+    assert store.stage_folder(manifest.digest) is None
+    with store.partial(manifest) as partial:
+        assert partial.missing == tuple(
+            digest
+            for digest in (piece for file in manifest.files for piece in file.pieces)
+            if digest not in {_digest(data) for data in pieces[:kept]}
+        )
+        for data in pieces:
+            partial.write(_digest(data), data)
+        partial.publish()
+    assert store.verified_folder(manifest.digest) is not None
+
+
+def test_two_agents_fetch_the_same_stage_side_by_side(tmp_path: Path, stage: Stage) -> None:
+    manifest, pieces = stage
+    one, two = Store(tmp_path / "store"), Store(tmp_path / "store")
+    with one.partial(manifest) as first, two.partial(manifest) as second:
+        for partial in (first, second):
+            for data in pieces:
+                assert partial.write(_digest(data), data)
+        assert first.publish() == second.publish()
+    assert one.verified_folder(manifest.digest) is not None
+    assert [path.suffix for path in (tmp_path / "store" / "partial").iterdir()] == [".lock"] * 2
+
+
+def test_a_piece_that_occurs_twice_is_fetched_once(tmp_path: Path) -> None:
+    made, content = make_files(tmp_path / "origin")
+    weights = made.files[0]
+    copy = replace(weights, name="copy.bin")
+    manifest = build_manifest(
+        made.model, made.model_digest, made.units, made.openvino, [weights, copy]
+    )
+    store = Store(tmp_path / "store")
+    with store.partial(manifest) as partial:
+        assert len(partial.missing) == len(weights.pieces)
+        for data in pieces_of({"b": content[weights.name]}):
+            assert partial.write(_digest(data), data) == 2 * len(data)
+        assert partial.done_bytes == manifest.size
+        folder = partial.publish()
+    assert (folder / "copy.bin").read_bytes() == content[weights.name]
+
+
+def test_right_pieces_of_a_wrong_file_are_not_published(tmp_path: Path) -> None:
+    made, content = make_files(tmp_path / "origin")
+    lying = replace(made.files[0], digest=Digest("0" * 64))
+    manifest = build_manifest(made.model, made.model_digest, made.units, made.openvino, [lying])
+    store = Store(tmp_path / "store")
+    with store.partial(manifest) as partial:
+        for data in pieces_of({"b": content[lying.name]}):
+            partial.write(_digest(data), data)
+        with pytest.raises(ShardCorrupt, match="not those of the manifest"):
+            partial.publish()
+    assert store.stage_folder(manifest.digest) is None
+
+
+@pytest.mark.slow
+def test_a_stage_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
+    made, _ = make_files(tmp_path / "origin")
+    count = 1 << 20  # a terabyte in pieces
+    huge = replace(made.files[0], size=count << 20, pieces=made.files[0].pieces[:1] * count)
+    manifest = build_manifest(made.model, made.model_digest, made.units, made.openvino, [huge])
+    with pytest.raises(DiskFull, match=r"1\.1 TB are needed"):
+        Store(tmp_path / "store").partial(manifest)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_that_fills_up_is_said_and_nothing_is_published(
+    tmp_path: Path, stage: Stage
+) -> None:
+    """D06. The kernel's own full device stands for the weights' file."""
+    manifest, pieces = stage
+    store = Store(tmp_path / "store")
+    with store.partial(manifest) as partial:
+        weights = tmp_path / "store" / "partial" / manifest.digest / "openvino_model.bin"
+        weights.unlink()
+        weights.symlink_to("/dev/full")
+        with pytest.raises(DiskFull, match="is full"):
+            partial.write(_digest(pieces[1]), pieces[1])
+        assert _digest(pieces[1]) in partial.missing
+    assert store.stage_folder(manifest.digest) is None

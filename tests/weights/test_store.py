@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from meshinfer.core.ids import Digest
+from meshinfer.core.model import PIECE_BYTES
+from meshinfer.errors import ShardCorrupt
+from meshinfer.weights.store import PieceLocation, Store
+from tests.weights.stage_maker import flip, make_files, pieces_of, publish
+
+
+def _bytes(place: PieceLocation | None) -> bytes:
+    assert place is not None
+    with place.path.open("rb") as file:
+        file.seek(place.offset)
+        return file.read(place.length)
+
+
+def _digest(data: bytes) -> Digest:
+    return Digest(hashlib.sha256(data).hexdigest())
+
+
+def test_a_published_stage_is_found_by_digest_and_by_what_it_was_cut_from(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    manifest, content = publish(store)
+    folder = store.stage_folder(manifest.digest)
+    assert folder is not None
+    assert {name: (folder / name).read_bytes() for name in content} == content
+    assert store.manifest(manifest.digest) == manifest
+    assert store.find(manifest.model_digest, manifest.units, "2026.4.1") == manifest
+    assert store.find(manifest.model_digest, manifest.units, "2026.5.0") is None
+    assert store.verify_stage(manifest.digest) == folder
+
+
+def test_an_empty_store_has_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "nowhere")
+    assert store.piece(Digest("a" * 64)) is None
+    assert store.stage_folder(Digest("a" * 64)) is None
+    assert store.verified_folder(Digest("a" * 64)) is None
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("digest", ["..", "../stages", "", "/etc", "A" * 64, "a" * 63 + "/"])
+def test_what_is_no_digest_is_never_a_path(tmp_path: Path, digest: str) -> None:
+    store = Store(tmp_path)
+    publish(store)
+    assert store.stage_folder(Digest(digest)) is None
+    assert store.piece(Digest(digest)) is None
+    assert store.manifest(Digest(digest)) is None
+
+
+def test_every_piece_is_served(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for seed in (0, 1):
+        _, content = publish(store, seed=seed)
+        for data in pieces_of(content):
+            assert _bytes(store.piece(_digest(data))) == data
+
+
+def test_what_another_process_published_is_found(tmp_path: Path) -> None:
+    mine, theirs = Store(tmp_path), Store(tmp_path)
+    publish(mine, seed=0)
+    assert mine.piece(Digest("a" * 64)) is None  # the index is made
+    _, content = publish(theirs, seed=1)
+    assert _bytes(mine.piece(_digest(pieces_of(content)[0]))) == pieces_of(content)[0]
+
+
+def test_pieces_of_a_partial_stage_are_served_until_it_is_gone(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    manifest, content = make_files(tmp_path / "origin")
+    data = pieces_of(content)[1]
+    with store.partial(manifest) as partial:
+        assert store.piece(_digest(data)) is None
+        partial.write(_digest(data), data)
+        assert _bytes(store.piece(_digest(data))) == data
+
+
+def test_pieces_are_served_on_after_the_stage_is_published(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    manifest, content = make_files(tmp_path / "origin")
+    with store.partial(manifest) as partial:
+        for data in pieces_of(content):
+            partial.write(_digest(data), data)
+        partial.publish()
+    for data in pieces_of(content):
+        assert _bytes(store.piece(_digest(data))) == data
+
+
+@pytest.mark.parametrize("offset", [0, PIECE_BYTES + 5, 2 * PIECE_BYTES + 999])
+def test_an_altered_stage_is_found_and_lacks_only_what_was_altered(
+    tmp_path: Path, offset: int
+) -> None:
+    store = Store(tmp_path)
+    manifest, content = publish(store)
+    flip(tmp_path / "stages" / manifest.digest / "openvino_model.bin", offset)
+    with pytest.raises(ShardCorrupt, match="altered on the disk"):
+        store.verify_stage(manifest.digest)
+    assert store.stage_folder(manifest.digest) is None
+    damaged = content["openvino_model.bin"][offset // PIECE_BYTES * PIECE_BYTES :][:PIECE_BYTES]
+    with store.partial(manifest) as partial:
+        assert partial.missing == (_digest(damaged),)
+        partial.write(_digest(damaged), damaged)
+        partial.publish()
+    assert store.verified_folder(manifest.digest) is not None
+
+
+def test_a_file_that_is_gone_or_longer_is_an_alteration(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    manifest, _ = publish(store)
+    folder = tmp_path / "stages" / manifest.digest
+    (folder / "openvino_model.xml").unlink()
+    assert store.verified_folder(manifest.digest) is None
+    manifest, _ = publish(store, seed=1)
+    with (tmp_path / "stages" / manifest.digest / "openvino_model.bin").open("ab") as file:
+        file.write(b"more")
+    assert store.verified_folder(manifest.digest) is None
+
+
+def test_a_stage_with_an_altered_manifest_is_taken_away(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    manifest, _ = publish(store)
+    (tmp_path / "stages" / manifest.digest / "manifest.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ShardCorrupt):
+        store.verify_stage(manifest.digest)
+    assert store.stage_folder(manifest.digest) is None
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+def test_a_link_in_a_stage_is_neither_served_nor_loaded(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    manifest, content = publish(store)
+    file = tmp_path / "store" / "stages" / manifest.digest / "openvino_model.bin"
+    file.rename(tmp_path / "outside")
+    file.symlink_to(tmp_path / "outside")
+    assert store.piece(_digest(pieces_of(content)[1])) is None
+    assert store.verified_folder(manifest.digest) is None
+
+
+def test_files_that_changed_while_they_were_stored_are_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.scratch() as scratch:
+        manifest, _ = make_files(scratch)
+        flip(scratch / "openvino_model.bin", 0)
+        with pytest.raises(ShardCorrupt, match="changed while"):
+            store.publish(scratch, manifest)
+    assert store.stage_folder(manifest.digest) is None
+
+
+def test_a_stage_that_two_publish_is_published(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    first, _ = publish(store)
+    second, _ = publish(store)
+    assert first == second
+    assert store.verified_folder(first.digest) is not None
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_what_a_killed_process_left_in_scratch_is_swept(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    left = tmp_path / "scratch" / "stage-left"
+    left.mkdir(parents=True)
+    (left / "openvino_model.bin").write_bytes(b"x")
+    left.with_suffix(".lock").touch()
+    with store.scratch() as mine, store.scratch() as other:
+        assert not left.exists()
+        assert mine.is_dir()  # held: not swept by the second
+        assert other.is_dir()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder's rights do not forbid this on Windows")
+def test_nothing_is_visible_before_the_rename(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.scratch() as scratch:
+        manifest, _ = make_files(scratch)
+        assert store.find(manifest.model_digest, manifest.units, manifest.openvino) is None
+        assert store.stage_folder(manifest.digest) is None
+        store.publish(scratch, manifest)
+    assert store.stage_folder(manifest.digest) is not None

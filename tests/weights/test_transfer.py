@@ -1,0 +1,456 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from meshinfer.core.fleet import Address
+from meshinfer.core.ids import Digest, NodeId
+from meshinfer.core.model import StageManifest
+from meshinfer.errors import (
+    DiskFull,
+    MeshInferError,
+    PeerLost,
+    ProtocolViolation,
+    ShardCorrupt,
+    TrustRefused,
+    VersionMismatch,
+)
+from meshinfer.link.base import TRANSFER, Link
+from meshinfer.link.memory import MemoryNetwork, memory_pair
+from meshinfer.weights.manifest import build_manifest
+from meshinfer.weights.store import Store
+from meshinfer.weights.transfer import Patience, Source, pull_stage, serve_pieces
+from meshinfer.wire.membership import Goodbye
+from meshinfer.wire.transfer import PieceData, PieceMissing, PieceRequest, TransferHello
+from tests.weights.stage_maker import flip, make_files, pieces_of, publish
+
+QUICK = Patience(stall_s=0.1, failures=3)
+DEADLINE_S = 20.0
+Serve = Callable[[Link], Awaitable[None]]
+
+
+def _digest(data: bytes) -> Digest:
+    return Digest(hashlib.sha256(data).hexdigest())
+
+
+@dataclass
+class Lan:
+    """PCs that serve pieces, one that pulls, and what was asked for and waited."""
+
+    folder: Path
+    executor: ThreadPoolExecutor
+    network: MemoryNetwork = field(default_factory=MemoryNetwork)
+    waits: list[float] = field(default_factory=list)
+    dials: list[NodeId] = field(default_factory=list)
+    told: list[tuple[int, int]] = field(default_factory=list)
+    _next: int = 1
+
+    @property
+    def store(self) -> Store:
+        return Store(self.folder / "mine")
+
+    def pc(self, serve: Serve) -> Source:
+        """A PC that serves so; the result dials it."""
+        address, node = Address("memory", self._next), NodeId(f"pc{self._next}")
+        self._next += 1
+        self.network.listen(address, node, {TRANSFER: serve})
+        dialer = self.network.dialer(NodeId("me"), Address("memory", 9))
+
+        async def dial() -> Link:
+            self.dials.append(node)
+            link = await dialer.dial(address, TRANSFER, node)
+            await link.send(TransferHello(1))
+            return link
+
+        return dial
+
+    def honest(self, store: Store) -> Serve:
+        return lambda link: serve_pieces(link, store, self.executor)
+
+    def holder(self, seed: int = 0, pieces: int = 3) -> tuple[StageManifest, Store]:
+        store = Store(self.folder / f"theirs{seed}")
+        manifest, _ = publish(store, pieces, seed)
+        return manifest, store
+
+    async def pull(
+        self, manifest: StageManifest, *sources: Source, patience: Patience = QUICK
+    ) -> Path:
+        async def sleep(seconds: float) -> None:
+            self.waits.append(seconds)
+            await asyncio.sleep(0)
+
+        async with asyncio.timeout(DEADLINE_S):
+            return await pull_stage(
+                manifest,
+                sources,
+                self.store,
+                lambda done, total: self.told.append((done, total)),
+                self.executor,
+                patience,
+                sleep,
+            )
+
+
+@pytest.fixture
+async def lan(tmp_path: Path) -> AsyncIterator[Lan]:
+    with ThreadPoolExecutor(2) as executor:
+        lan = Lan(tmp_path, executor)
+        yield lan
+        await lan.network.close()
+
+
+async def test_a_stage_arrives_whole(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=12)
+    folder = await lan.pull(manifest, lan.pc(lan.honest(theirs)))
+    assert folder == lan.store.verify_stage(manifest.digest)
+    origin = theirs.verify_stage(manifest.digest)
+    for file in manifest.files:
+        assert (folder / file.name).read_bytes() == (origin / file.name).read_bytes()
+    assert lan.told[0] == (0, manifest.size)
+    assert lan.told[-1] == (manifest.size, manifest.size)
+    assert lan.told == sorted(lan.told)
+
+
+async def test_a_stage_that_is_here_is_not_asked_for(lan: Lan) -> None:
+    manifest, theirs = lan.holder()
+    source = lan.pc(lan.honest(theirs))
+    await lan.pull(manifest, source)
+    await lan.pull(manifest, source)
+    assert len(lan.dials) == 1
+
+
+async def test_a_single_source_needs_no_list(lan: Lan) -> None:
+    manifest, theirs = lan.holder()
+    source = lan.pc(lan.honest(theirs))
+    path = await pull_stage(manifest, source, lan.store, lambda done, total: None, lan.executor)
+    assert path.name == manifest.digest
+
+
+async def test_several_sources_share_the_work(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=20)
+    served: dict[str, int] = {"a": 0, "b": 0}
+
+    def counting(name: str) -> Serve:
+        async def serve(link: Link) -> None:
+            await link.receive()
+            while True:
+                request = (await link.receive()).message
+                served[name] += 1
+                place = theirs.piece(request.digest)
+                assert place is not None
+                with place.path.open("rb") as file:
+                    file.seek(place.offset)
+                    await link.send(PieceData(request.digest), file.read(place.length))
+
+        return serve
+
+    await lan.pull(manifest, lan.pc(counting("a")), lan.pc(counting("b")))
+    assert served["a"] + served["b"] == 21  # the graph and twenty pieces of weights, each once
+    assert min(served.values()) > 0
+
+
+async def test_several_requests_are_in_flight(lan: Lan) -> None:
+    """A server that answers only once four requests have come shows that they are not awaited."""
+    manifest, theirs = lan.holder(pieces=4)
+    _, content = make_files(lan.folder / "copy", pieces=4)
+    data = {_digest(piece): piece for piece in pieces_of(content)}
+
+    async def serve(link: Link) -> None:
+        await link.receive()
+        waiting = [(await link.receive()).message.digest for _ in range(5)]
+        for digest in reversed(waiting):
+            await link.send(PieceData(digest), data[digest])
+        await link.receive()
+
+    await lan.pull(manifest, lan.pc(serve))
+
+
+def _cutting(lan: Lan, theirs: Store, answers: int, cuts: int) -> Serve:
+    """Closes the link after so many answers, so many times; then it is honest."""
+    left = [cuts]
+
+    async def serve(link: Link) -> None:
+        if not left[0]:
+            await serve_pieces(link, theirs, lan.executor)
+            return
+        left[0] -= 1
+        await link.receive()
+        for _ in range(answers):
+            digest = (await link.receive()).message.digest
+            place = theirs.piece(digest)
+            assert place is not None
+            with place.path.open("rb") as file:
+                file.seek(place.offset)
+                await link.send(PieceData(digest), file.read(place.length))
+
+    return serve
+
+
+@pytest.mark.parametrize("answers", [0, 1, 3, 9])
+async def test_a_cut_link_is_dialled_again_and_nothing_is_fetched_twice(
+    lan: Lan, answers: int
+) -> None:
+    """D04."""
+    manifest, theirs = lan.holder(pieces=10)
+    await lan.pull(manifest, lan.pc(_cutting(lan, theirs, answers, 1)))
+    assert len(lan.dials) == 2
+    assert lan.waits == [0.5]
+    assert [done for done, _ in lan.told] == sorted({done for done, _ in lan.told})
+
+
+async def test_pieces_renew_the_patience(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=10)
+    await lan.pull(manifest, lan.pc(_cutting(lan, theirs, 1, 8)))
+    assert len(lan.dials) == 9
+    assert set(lan.waits) == {0.5}
+
+
+async def test_a_silent_link_counts_as_cut(lan: Lan) -> None:
+    manifest, theirs = lan.holder()
+    silent = [True]
+
+    async def serve(link: Link) -> None:
+        if silent.pop() if silent else False:
+            await asyncio.Event().wait()
+        await serve_pieces(link, theirs, lan.executor)
+
+    await lan.pull(manifest, lan.pc(serve))
+    assert len(lan.dials) == 2
+
+
+async def test_a_source_that_never_answers_is_given_up(lan: Lan) -> None:
+    manifest, _ = lan.holder()
+
+    async def serve(link: Link) -> None:
+        await link.receive()
+
+    with pytest.raises(PeerLost):
+        await lan.pull(manifest, lan.pc(serve))
+    assert len(lan.dials) == 3
+    assert lan.waits == [0.5, 1.0]
+
+
+async def test_a_second_source_goes_on_where_the_first_was_lost(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=6)
+
+    async def gone() -> Link:
+        raise PeerLost("Nobody answers.")
+
+    await lan.pull(manifest, gone, lan.pc(lan.honest(theirs)))
+    assert lan.store.stage_folder(manifest.digest) is not None
+
+
+async def test_what_an_earlier_pull_left_is_not_asked_again(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=6)
+    with pytest.raises(PeerLost):
+        await lan.pull(
+            manifest,
+            lan.pc(_cutting(lan, theirs, 4, 99)),
+            patience=replace(QUICK, failures=1),
+        )
+    lan.told.clear()
+    await lan.pull(manifest, lan.pc(lan.honest(theirs)))
+    assert lan.told[0][0] > 0
+
+
+async def test_a_cancelled_pull_lets_go_of_its_folder(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=6)
+    stuck = asyncio.Event()
+
+    async def serve(link: Link) -> None:
+        await link.receive()
+        digest = (await link.receive()).message.digest
+        place = theirs.piece(digest)
+        assert place is not None
+        with place.path.open("rb") as file:
+            file.seek(place.offset)
+            await link.send(PieceData(digest), file.read(place.length))
+        stuck.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        pull = tasks.create_task(lan.pull(manifest, lan.pc(serve), patience=Patience()))
+        await stuck.wait()
+        pull.cancel()
+    partials = lan.folder / "mine" / "partial"
+    with lan.store.partial(manifest):  # its lock is free: no second folder is needed
+        assert [path.name for path in partials.iterdir() if path.is_dir()] == [manifest.digest]
+
+
+def _lying(theirs: Store, lies: int) -> Serve:
+    """Wrong bytes, so many times."""
+    left = [lies]
+
+    async def serve(link: Link) -> None:
+        await link.receive()
+        while True:
+            digest = (await link.receive()).message.digest
+            place = theirs.piece(digest)
+            assert place is not None
+            with place.path.open("rb") as file:
+                file.seek(place.offset)
+                data = bytearray(file.read(place.length))
+            if left[0]:
+                left[0] -= 1
+                data[0] ^= 1
+            await link.send(PieceData(digest), data)
+
+    return serve
+
+
+async def test_a_wrong_piece_is_asked_again(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=6)
+    await lan.pull(manifest, lan.pc(_lying(theirs, 2)))
+    assert lan.store.verified_folder(manifest.digest) is not None
+
+
+async def test_a_source_with_three_wrong_answers_is_dropped(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=6)
+    with pytest.raises(ShardCorrupt, match="sent 3 pieces with a wrong digest"):
+        await lan.pull(manifest, lan.pc(_lying(theirs, 999)))
+    assert lan.store.stage_folder(manifest.digest) is None
+    assert len(lan.dials) == 1
+
+
+async def test_a_liar_beside_an_honest_source_does_no_harm(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=20)
+    await lan.pull(manifest, lan.pc(_lying(theirs, 999)), lan.pc(lan.honest(theirs)))
+    assert lan.store.verified_folder(manifest.digest) is not None
+
+
+async def test_pieces_that_nobody_asked_for_are_a_violation(lan: Lan) -> None:
+    manifest, _ = lan.holder()
+
+    async def serve(link: Link) -> None:
+        await link.receive()
+        await link.send(PieceData(Digest("b" * 64)), b"unasked")
+        await link.receive()
+
+    with pytest.raises(ProtocolViolation, match="not asked for"):
+        await lan.pull(manifest, lan.pc(serve))
+
+
+async def test_each_source_gives_what_it_has(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=8)
+    half = Store(lan.folder / "half")
+    with half.partial(manifest) as partial:
+        _, content = make_files(lan.folder / "copy", pieces=8)
+        for data in pieces_of(content)[:4]:
+            partial.write(_digest(data), data)
+        # The one that has all answers only after the other said what it lacks.
+        await lan.pull(manifest, lan.pc(lan.honest(half)), lan.pc(lan.honest(theirs)))
+    assert lan.store.verified_folder(manifest.digest) is not None
+
+
+async def test_a_piece_that_nobody_has_ends_the_pull(lan: Lan) -> None:
+    manifest, _ = lan.holder()
+    other = Store(lan.folder / "other")
+    publish(other, seed=1)
+    sources = [lan.pc(lan.honest(other)) for _ in range(3)]
+    with pytest.raises(PeerLost, match="No PC that holds"):
+        await lan.pull(manifest, *sources)
+    assert len(lan.dials) == 3
+
+
+async def test_no_sources_at_all(lan: Lan) -> None:
+    manifest, _ = lan.holder()
+    with pytest.raises(PeerLost, match="No PC that holds"):
+        await lan.pull(manifest)
+
+
+@pytest.mark.parametrize("error", [TrustRefused("not of this fleet"), VersionMismatch("too old")])
+async def test_a_refusal_is_not_repeated(lan: Lan, error: MeshInferError) -> None:
+    manifest, _ = lan.holder()
+    dials = []
+
+    async def dial() -> Link:
+        dials.append(1)
+        raise error
+
+    with pytest.raises(type(error)):
+        await lan.pull(manifest, dial)
+    assert len(dials) == 1
+
+
+async def test_a_manifest_that_breaks_the_rules_is_refused_before_anything(lan: Lan) -> None:
+    manifest, theirs = lan.holder()
+    bad = build_manifest(
+        manifest.model,
+        manifest.model_digest,
+        manifest.units,
+        manifest.openvino,
+        [replace(manifest.files[0], name="../../escape")],
+    )
+    with pytest.raises(ShardCorrupt, match="is refused"):
+        await lan.pull(bad, lan.pc(lan.honest(theirs)))
+    assert lan.dials == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+async def test_a_full_disk_ends_the_pull(lan: Lan) -> None:
+    manifest, theirs = lan.holder(pieces=4)
+    partial_folder = lan.folder / "mine" / "partial" / manifest.digest
+
+    async def serve(link: Link) -> None:
+        weights = partial_folder / "openvino_model.bin"
+        weights.unlink()
+        weights.symlink_to("/dev/full")
+        await serve_pieces(link, theirs, lan.executor)
+
+    with pytest.raises(DiskFull):
+        await lan.pull(manifest, lan.pc(serve))
+    assert lan.store.stage_folder(manifest.digest) is None
+
+
+async def _ask(lan: Lan, store: Store, *messages: object) -> list[object]:
+    """What a server answers to messages, one answer each."""
+    mine, theirs = memory_pair(TRANSFER)
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(serve_pieces(theirs, store, lan.executor))
+        for message in messages:
+            await mine.send(message)
+        answers: list[object] = [(await mine.receive()).message for _ in messages]
+        await mine.close()
+    return answers
+
+
+async def test_what_is_no_piece_is_missing(lan: Lan) -> None:
+    _, theirs = lan.holder()
+    requests = [PieceRequest(Digest(text)) for text in ("b" * 64, "../../etc/passwd", "", "C:\\x")]
+    answers = await _ask(lan, theirs, *requests)
+    assert [type(answer) for answer in answers] == [PieceMissing] * 4
+
+
+async def test_what_the_disk_spoilt_is_not_passed_on(lan: Lan) -> None:
+    manifest, theirs = lan.holder()
+    folder = theirs.stage_folder(manifest.digest)
+    assert folder is not None
+    weights = next(file for file in manifest.files if file.name.endswith(".bin"))
+    flip(folder / weights.name, 5)
+    answers = await _ask(lan, theirs, *[PieceRequest(digest) for digest in weights.pieces[:2]])
+    assert [type(answer) for answer in answers] == [PieceMissing, PieceData]
+
+
+async def test_another_version_is_refused(lan: Lan) -> None:
+    mine, theirs = memory_pair(TRANSFER)
+    await mine.send(TransferHello(2))
+    with pytest.raises(VersionMismatch, match="version 2"):
+        await serve_pieces(theirs, lan.store, lan.executor)
+    await mine.close()
+
+
+async def test_anything_but_requests_is_a_violation(lan: Lan) -> None:
+    mine, theirs = memory_pair(TRANSFER)
+    await mine.send(PieceMissing(Digest("b" * 64), "?"))
+    with pytest.raises(ProtocolViolation):
+        await serve_pieces(theirs, lan.store, lan.executor)
+    mine, theirs = memory_pair(TRANSFER)
+    await mine.send(Goodbye("?"))  # of another channel: the link itself refuses it
+    with pytest.raises(ProtocolViolation):
+        await serve_pieces(theirs, lan.store, lan.executor)
