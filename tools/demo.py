@@ -20,69 +20,21 @@ from typing import Any
 
 from meshinfer.cli.ask import Answer
 from meshinfer.cli.status import members_table, stages_table
-from meshinfer.core.fleet import Address
 from meshinfer.errors import MeshInferError
-from meshinfer.node.api_client import ApiClient
 
 # so that `python tools/demo.py` finds its own package
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tools.agent_process import AgentProcess, command
 from tools.free_ports import free_ports
 
 MODEL = "smollm2-135m"
 MEMORY = "390MB"
 QUESTION = "What is the capital of France?"
 START_PATIENCE_S = 180.0
-STOP_PATIENCE_S = 15.0
 
 
-class DemoAgent:
-    """One agent process with its folder and ports."""
-
-    def __init__(self, folder: Path, name: str, ports: tuple[int, int]) -> None:
-        self.folder = folder / name
-        self.name = name
-        self.api = Address("127.0.0.1", ports[1])
-        self._listen = f"0.0.0.0:{ports[0]}"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "agent.log"
-
-    def start(self) -> None:
-        words = ["up", "--name", self.name, "--listen", self._listen, "--api", str(self.api)]
-        words += ["--memory", MEMORY, "--threads", "1"]
-        if self.name == "pc-1":
-            words += ["--model", MODEL]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command(*words, folder=self.folder), stdout=log, stderr=log
-            )
-
-    def stop(self) -> None:
-        """Ask, wait, then insist."""
-        if self.process is None:
-            return
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def check(self) -> None:
-        """Raises SystemExit with its last words when it has ended by itself."""
-        if self.process is not None and self.process.poll() is not None:
-            words = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
-            raise SystemExit(f"{self.name} ended: {' / '.join(words)}")
-
-
-def command(*words: str, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "meshinfer", words[0], "--state-dir", str(folder), *words[1:]]
-
-
-def prepare(agents: list[DemoAgent]) -> None:
+def prepare(agents: list[AgentProcess]) -> None:
     """A fleet of three state folders, and the model in the first."""
     first = agents[0]
     if not (first.folder / "identity").exists():
@@ -108,29 +60,29 @@ def run(*words: str, folder: Path, text: str | None = None, quiet: bool = False)
 
 
 @contextmanager
-def running(agents: list[DemoAgent]) -> Iterator[None]:
+def running(agents: list[AgentProcess]) -> Iterator[None]:
     """The agents' processes, ended however this scope is left."""
     try:
         for agent in agents:
-            agent.start()
+            model = ["--model", MODEL] if agent is agents[0] else []
+            agent.start("--memory", MEMORY, *model)
         yield
     finally:
         print("stopping the three agents ...", flush=True)
         for agent in agents:
-            if agent.process is not None:
-                agent.process.send_signal(signal.SIGTERM)
+            agent.ask_to_stop()
         for agent in agents:
-            agent.stop()
+            if agent.process is not None:
+                agent.stop()
 
 
-def wait_until_ready(agents: list[DemoAgent]) -> dict[str, Any]:
+def wait_until_ready(agents: list[AgentProcess]) -> dict[str, Any]:
     """The status once the model is served; news on the way is printed."""
-    client = ApiClient(agents[0].api, None, timeout_s=5.0)
+    client = agents[0].api
     deadline = time.monotonic() + START_PATIENCE_S
     told: set[str] = set()
     while time.monotonic() < deadline:
-        for agent in agents:
-            agent.check()
+        check(agents)
         time.sleep(0.1)
         try:
             status = client.status()
@@ -143,6 +95,14 @@ def wait_until_ready(agents: list[DemoAgent]) -> dict[str, Any]:
         if status["model"]["state"] == "ready":
             return status
     raise SystemExit(f"The fleet was not ready in {START_PATIENCE_S:.0f} s; see .demo/*/agent.log")
+
+
+def check(agents: list[AgentProcess]) -> None:
+    """Raises SystemExit with the last words of an agent that ended by itself."""
+    for agent in agents:
+        words = agent.ended()
+        if words is not None:
+            raise SystemExit(f"{agent.name} ended: {words}")
 
 
 def news(status: dict[str, Any]) -> Iterator[str]:
@@ -159,7 +119,7 @@ def news(status: dict[str, Any]) -> Iterator[str]:
             yield f"{names.get(stage['node'])}: {layers} {stage['phase']}"
 
 
-def ask(agent: DemoAgent) -> None:
+def ask(agent: AgentProcess) -> None:
     """The question, the answer as it comes, and its speed."""
     answer = Answer()
     body = {
@@ -170,7 +130,7 @@ def ask(agent: DemoAgent) -> None:
         "stream_options": {"include_usage": True},
     }
     print(f"\n{QUESTION}  (asked at {agent.name})\n> ", end="", flush=True)
-    for piece in answer.stream(ApiClient(agent.api, None), body):
+    for piece in answer.stream(agent.api, body):
         print(piece, end="", flush=True)
     print(f"\n{answer.summary()}")
 
@@ -183,7 +143,7 @@ def main() -> None:
     ports = free_ports(6)
     names = ("pc-1", "pc-2", "pc-3")
     agents = [
-        DemoAgent(arguments.folder, name, (ports[2 * index], ports[2 * index + 1]))
+        AgentProcess(arguments.folder, name, (ports[2 * index], ports[2 * index + 1]))
         for index, name in enumerate(names)
     ]
     prepare(agents)
@@ -191,21 +151,20 @@ def main() -> None:
     with running(agents):
         wait_until_ready(agents)
         ask(agents[1])
-        status = ApiClient(agents[0].api, None).status()
+        status = agents[0].api.status()
         print(f"\n{members_table(status)}\n\n{stages_table(status)}\n", flush=True)
         if not arguments.once:
             stay(agents)
 
 
-def stay(agents: list[DemoAgent]) -> None:
+def stay(agents: list[AgentProcess]) -> None:
     """Until Ctrl-C."""
     print("The fleet stays up until Ctrl-C. Any of the three answers:")
     for agent in agents:
-        print(f"  http://{agent.api}/v1     meshinfer chat --state-dir {agent.folder}")
+        print(f"  {agent.url}/v1     meshinfer chat --state-dir {agent.folder}")
     try:
         while True:
-            for agent in agents:
-                agent.check()
+            check(agents)
             time.sleep(0.5)
     except KeyboardInterrupt:
         print()

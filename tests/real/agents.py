@@ -6,49 +6,21 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from meshinfer.core.fleet import Address
-from meshinfer.errors import MeshInferError
-from meshinfer.node.api_client import ApiClient
+from tools.agent_process import AgentProcess, command
 from tools.free_ports import free_ports
 
 MODEL = "smollm2-135m"
 
 
-class RealAgent:
-    """One `meshinfer up`. `words` are further flags."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder = folder / name
-        self.name = name
-        self.listen, self.api_port = free_ports(2)
-        self.api = ApiClient(Address("127.0.0.1", self.api_port), None, timeout_s=60.0)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.api_port}"
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "agent.log").read_text(encoding="utf-8", errors="replace")
-
-    def start(self, *words: str) -> None:
-        flags = ["--name", self.name, "--listen", f"0.0.0.0:{self.listen}"]
-        flags += ["--api", f"127.0.0.1:{self.api_port}", "--threads", "1", *words]
-        with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command("up", *flags, folder=self.folder), stdout=log, stderr=log
-            )
+class RealAgent(AgentProcess):
+    """With a look at its children."""
 
     def children(self) -> list[psutil.Process]:
         assert self.process is not None
@@ -60,32 +32,10 @@ class RealAgent:
         """Those of the children; another may be asking the devices."""
         found = []
         for child in self.children():
-            with contextlib.suppress(psutil.Error):  # OpenVINO leaves a zombie below each host
+            with contextlib.suppress(psutil.Error):
                 if any("stage_host" in word for word in child.cmdline()):
                     found.append(child)
         return found
-
-    def kill(self) -> None:
-        """Power off: kill -9 of the agent only; its children must notice by themselves."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait(10)
-
-    def stop(self) -> int:
-        """SIGTERM; the exit code."""
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
-
-    def status(self) -> dict[str, Any]:
-        with contextlib.suppress(MeshInferError):
-            return self.api.status()
-        return {}
-
-
-def command(*words: str, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "meshinfer", words[0], "--state-dir", str(folder), *words[1:]]
 
 
 def run(
@@ -107,7 +57,11 @@ class RealFleet:
     """A fleet of state folders that trust each other; the first holds the model."""
 
     def __init__(self, folder: Path, names: tuple[str, ...], model: Path) -> None:
-        self.agents = [RealAgent(folder, name) for name in names]
+        ports = free_ports(2 * len(names))
+        self.agents = [
+            RealAgent(folder, name, (ports[2 * index], ports[2 * index + 1]))
+            for index, name in enumerate(names)
+        ]
         first = self.agents[0]
         done = json.loads(run("init", "--json", folder=first.folder).stdout)
         self.code: str = done["code"]
