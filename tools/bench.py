@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.benches.report import Report
 
-SUITES = ("split", "fleet", "agent", "transfer")
+SUITES = ("split", "fleet", "agent")
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from meshinfer.core.together import together
 from meshinfer.errors import MeshInferError, ProtocolViolation
 from meshinfer.serve.inbox import Inbox
 from meshinfer.serve.ring import LeaderRing, StepOutcome
-from meshinfer.serve.scheduler import Scheduler
+from meshinfer.serve.scheduler import Advance, Scheduler
 from meshinfer.serve.statistics import RingStatistics
 
 
@@ -43,15 +43,18 @@ class DecodeLoop:
     async def _take_outcomes(self, inbox: Inbox) -> None:
         while True:
             outcome = await self._ring.receive()
-            self._commit(outcome, inbox)
+            advances = self._commit(outcome, inbox)
+            # The next step goes out before anybody is told of this one: the stages wait.
             self.wake()
+            inbox.publish(advances)
+            if outcome.error is None:
+                self._statistics.record(outcome)
 
-    def _commit(self, outcome: StepOutcome, inbox: Inbox) -> None:
+    def _commit(self, outcome: StepOutcome, inbox: Inbox) -> list[Advance]:
         if outcome.error is not None:
             inbox.fail(self._scheduler.fail(outcome.step), outcome.error)
-            return
+            return []
         expected = self._scheduler.expects(outcome.step)
         if len(outcome.drawn) != expected:
             raise ProtocolViolation(f"{len(outcome.drawn)} tokens came back for {expected} rows")
-        inbox.publish(self._scheduler.commit(outcome.step, outcome.drawn))
-        self._statistics.record(outcome)
+        return self._scheduler.commit(outcome.step, outcome.drawn)

@@ -98,7 +98,7 @@ class Inbox:
             self._forget(answer)
 
     def publish(self, advances: list[Advance]) -> None:
-        """Turn drawn tokens into events; end the sequences that are done."""
+        """Turn drawn tokens into events."""
         for advance in advances:
             answer = self._answers.get(id(advance.sequence))
             if answer is not None:
@@ -169,7 +169,6 @@ class Inbox:
         answer.events.put_nowait(Delta(text, advance.tokens))
         if sequence.finish is None:
             return
-        self._scheduler.end(sequence)
         answer.events.put_nowait(
             Finished(
                 reason=sequence.finish,

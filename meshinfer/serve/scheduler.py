@@ -112,7 +112,7 @@ class Scheduler:
         return sum(row.logits for row, _ in self._flights[step])
 
     def commit(self, step: int, drawn: SequenceOf[Sampled]) -> list[Advance]:
-        """Give each row of a returned step its tokens, in row order."""
+        """Give each row of a returned step its tokens, in row order; end what is finished."""
         advances = []
         taken = 0
         for row, sequence in self._flights.pop(step):
@@ -123,6 +123,8 @@ class Scheduler:
                 continue  # cancelled while the step was under way
             for one in own:
                 sequence.append(one.token)
+            if sequence.finish is not None:
+                self.end(sequence)
             if own:
                 advances.append(Advance(sequence, tuple(one.token for one in own)))
         return advances

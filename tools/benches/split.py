@@ -62,11 +62,12 @@ def parity(report: Report, folder: ModelFolder, tokens: int, last: bool) -> None
             stage.close()
 
 
-def genai_pipeline(folder: ModelFolder, options: StageOptions) -> Any:
-    """openvino_genai with our own properties for its one stage."""
+def genai_pipeline(folder: ModelFolder, options: StageOptions | None) -> Any:
+    """openvino_genai on one thread, with our own properties or (None) its default ones."""
     import openvino_genai
 
-    return openvino_genai.LLMPipeline(str(folder.path), "CPU", **properties(options))
+    chosen = properties(options) if options is not None else {"INFERENCE_NUM_THREADS": 1}
+    return openvino_genai.LLMPipeline(str(folder.path), "CPU", **chosen)
 
 
 def genai_speed(pipeline: Any, tokens: int) -> float:
