@@ -149,7 +149,7 @@ class Election:
     # Leading
 
     def _keep_office(self, office: Office, now: float, peers: Peers) -> None:
-        better = [peer for peer in peers.values() if self._yields_to(office, peer, now)]
+        better = [peer for peer in peers.values() if office.yields_to(peer, self.holds_model, now)]
         if better:
             self._resign(now)
             return
@@ -158,17 +158,6 @@ class Election:
         if due:
             number = office.ask(due, now)
             self._out += [Send(node, Renew(office.epoch, number)) for node in due]
-
-    def _yields_to(self, office: Office, peer: Peer, now: float) -> bool:
-        """A leader that would have to fetch the model gives way to a PC that holds it. Of two
-        leaders that meet, the one with more followers stays, then the newer."""
-        if not peer.alive:
-            return False
-        if peer.holds_model != self.holds_model:
-            return peer.holds_model
-        if not peer.leads:
-            return False
-        return (len(office.followers(now)), office.epoch) < (peer.followers, peer.lease)
 
     def _resign(self, now: float) -> None:
         """Give up office or candidacy; free at once the leases that were granted for it."""

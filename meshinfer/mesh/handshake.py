@@ -6,12 +6,19 @@ TLS has admitted it to the fleet before. Called by the runner for every link.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from meshinfer.core.ids import short
-from meshinfer.errors import MeshInferError, PeerLost, ProtocolViolation, VersionMismatch
+from meshinfer.errors import (
+    MeshInferError,
+    PeerLost,
+    ProtocolViolation,
+    TimedOut,
+    VersionMismatch,
+)
 from meshinfer.errors import from_code as error_from_code
 from meshinfer.link.base import Link
 from meshinfer.wire import codec
@@ -49,6 +56,15 @@ async def answer(
     told = await _opened(link, own, _expect_hello((await link.receive()).message))
     await link.send(_hello(own, introduce(told.link)))
     return told
+
+
+async def in_time(exchange: Awaitable[Introduction], link: Link, patience_s: float) -> Introduction:
+    """The result of `greet` or `answer`. Raises TimedOut for a PC that goes silent in it."""
+    try:
+        async with asyncio.timeout(patience_s):
+            return await exchange
+    except TimeoutError as error:
+        raise TimedOut(f"{link.address} did not introduce itself in time.") from error
 
 
 def _hello(own: Versions, introduction: Introduction) -> Hello:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshinfer.core.ids import Epoch, NodeId
+from meshinfer.mesh.candidacy import Peer
 from meshinfer.mesh.timing import ElectionTiming
 
 _ROUNDS_KEPT = 16
@@ -56,6 +57,17 @@ class Office:
         """PCs whose lease is held for certain."""
         lease_s = self._timing.lease_s
         return frozenset(node for node, at in self._granted.items() if now - at < lease_s)
+
+    def yields_to(self, peer: Peer, holds_model: bool, now: float) -> bool:
+        """A leader that would have to fetch the model gives way to a PC that holds it. Of two
+        leaders that meet, the one with more followers stays, then the newer."""
+        if not peer.alive:
+            return False
+        if peer.holds_model != holds_model:
+            return peer.holds_model
+        if not peer.leads:
+            return False
+        return (len(self.followers(now)), self.epoch) < (peer.followers, peer.lease)
 
     def stands(self, now: float) -> bool:
         """Whether it still leads: it counts on nobody, or somebody granted lately."""

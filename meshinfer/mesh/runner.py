@@ -10,34 +10,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
 
 from meshinfer.core.fleet import Address, FleetView, Refusal
 from meshinfer.core.ids import Epoch, NodeId, short
-from meshinfer.errors import MeshInferError, PeerLost, ProtocolViolation, TimedOut, VersionMismatch
+from meshinfer.errors import MeshInferError, PeerLost, ProtocolViolation, VersionMismatch
 from meshinfer.link.base import Dialer, Link, Received
 from meshinfer.mesh import handshake
 from meshinfer.mesh.acquaintances import Acquaintances
 from meshinfer.mesh.dialling import Dialling
+from meshinfer.mesh.executor import Executor
 from meshinfer.mesh.fleet_state import STATE_MESSAGES, FleetState
 from meshinfer.mesh.hints import Hint
-from meshinfer.mesh.instructions import CloseLink, Instruction, Persist, Post, Redial, Send
+from meshinfer.mesh.instructions import Instruction
+from meshinfer.mesh.mail import Mail
 from meshinfer.mesh.notice import Notice
 from meshinfer.mesh.owned_tasks import OwnedTasks
 from meshinfer.mesh.pause_watch import Pause, PauseWatch
 from meshinfer.mesh.peer_link import PeerLink
 from meshinfer.mesh.switchboard import Handler, Switchboard
 from meshinfer.mesh.timing import MeshTiming
-from meshinfer.mesh.view_change import outline
+from meshinfer.mesh.view_change import ViewChanges
+from meshinfer.mesh.violations import ViolationBook
 from meshinfer.mesh.world import Me, World
 from meshinfer.wire.hello import Introduction
 from meshinfer.wire.membership import Goodbye, Peers, Superseded
 
 log = logging.getLogger(__name__)
-
-_NOTHING = memoryview(b"")
 
 
 class Mesh:
@@ -71,13 +71,15 @@ class Mesh:
         self._dialling = Dialling(dialer, queue, self._tasks, self, world.clock, timing.dial_s)
         self._links: dict[int, PeerLink] = {}
         self._numbers = count(1)
-        self._changed = Notice()
         self._order = Notice()  # a link ended or was superseded
-        self._outline = outline(self._state.view(now))
-        self._violations: Counter[NodeId] = Counter()
+        self._mail = Mail(self._links, self._state, self._order)
+        self._changes = ViewChanges(self._state.view(now))
+        self._violations = ViolationBook()
+        self._executor = Executor(
+            self._links, self._state.primary, self._start_persisting, self._redial
+        )
         self._starts = 0  # incarnations of this run; a handshake of an older one is void
         self._leaving = False
-        self._redialled: dict[NodeId, float] = {}
 
     # What others see and use
 
@@ -94,21 +96,11 @@ class Mesh:
     @property
     def violations(self) -> dict[NodeId, int]:
         """How often each PC broke a rule since this one started."""
-        return dict(self._violations)
+        return self._violations.counts()
 
-    async def watch(self) -> AsyncIterator[FleetView]:
-        """The view now, and the newest after each change of members, states, leader or epoch.
-
-        Changes that a slow reader missed are one change to it.
-        """
-        seen: object = None
-        while True:
-            view = self.view
-            if outline(view) != seen:
-                seen = outline(view)
-                yield view
-            else:
-                await self._changed.wait()
+    def watch(self) -> AsyncIterator[FleetView]:
+        """The view now, and the newest after each change of members, states, leader or epoch."""
+        return self._changes.watch(lambda: self.view)
 
     def route(self, kind: type, handler: Handler) -> None:
         """Hand messages of `kind` to `handler(sender, message, payload)`, in order per PC."""
@@ -129,15 +121,7 @@ class Mesh:
         if node == self._me.node:
             self._switchboard.deliver(node, message, memoryview(payload))
             return
-        while True:
-            number = self._state.primary(node)
-            link = self._links.get(number) if number is not None else None
-            if link is None:
-                raise PeerLost(f"PC {short(node)} is not linked.", "Wait until it is back.")
-            if await link.outbox.put(message, payload):
-                return
-            if self._state.primary(node) == number and number in self._links:
-                await self._order.wait()  # it ends; or else another link took its place
+        await self._mail.send(node, message, payload)
 
     async def leave(self, reason: str) -> None:
         """Give up office, say goodbye to all and close the links. Takes at most `close_s`."""
@@ -175,13 +159,14 @@ class Mesh:
             starts = self._starts
             if self._leaving:
                 return  # before a word is said: the other side must not think that it has a link
-            told = await self._shake_hands(link, handshake.answer(link, self._versions, self._tell))
+            exchange = handshake.answer(link, self._versions, self._tell)
+            told = await handshake.in_time(exchange, link, self._timing.hello_s)
             if not self._leaving:
                 await self._converse(link, link.peer, told, starts)
         except VersionMismatch as error:
             self.refused(link.address, error)
         except ProtocolViolation as error:
-            self._count(link.peer, error.cause)
+            self._violations.note(link.peer, error.cause)
         except MeshInferError as error:
             log.debug("%s did not become a member: %s", link.address, error)
         finally:
@@ -192,7 +177,7 @@ class Mesh:
         starts = self._starts
         drawn = self._world.random.getrandbits(48)
         exchange = handshake.greet(link, self._versions, self._tell, drawn)
-        told = await self._shake_hands(link, exchange)
+        told = await handshake.in_time(exchange, link, self._timing.hello_s)
         if link.peer == self._me.node or self._leaving:
             raise PeerLost("This PC dialled itself, or is leaving.")
         return lambda: self._converse(link, self._me.node, told, starts)
@@ -209,13 +194,6 @@ class Mesh:
     def _tell(self, drawn: int) -> Introduction:
         return self._state.introduction(drawn, self._awake())
 
-    async def _shake_hands(self, link: Link, exchange: Awaitable[Introduction]) -> Introduction:
-        try:
-            async with asyncio.timeout(self._timing.hello_s):
-                return await exchange
-        except TimeoutError as error:
-            raise TimedOut(f"{link.address} did not introduce itself in time.") from error
-
     async def _converse(self, link: Link, dialler: NodeId, told: Introduction, starts: int) -> None:
         """From the handshake to the end of a link."""
         if starts != self._starts:
@@ -230,7 +208,7 @@ class Mesh:
         try:
             await peer_link.run(self._take)
         except ProtocolViolation as error:
-            self._count(link.peer, error.cause)
+            self._violations.note(link.peer, error.cause)
         except PeerLost as error:
             log.debug("link with %s ended: %s", short(link.peer), error)
         finally:
@@ -290,62 +268,19 @@ class Mesh:
         elif isinstance(message, Peers):
             self._acquaintances.heard_of(message, now)
         else:
-            await self._wait_for_turn(link.number)
+            await self._mail.wait_for_turn(link.number, self._timing.supersede_s)
             self._switchboard.deliver(sender, message, received.payload)
 
-    async def _wait_for_turn(self, number: int) -> None:
-        """Until nothing older can come on another link."""
-        try:
-            async with asyncio.timeout(self._timing.supersede_s):
-                while self._state.must_wait(number):
-                    await self._order.wait()
-        except TimeoutError:
-            log.debug("a superseded link did not end in time")
-
     def _do(self, instructions: list[Instruction]) -> None:
-        for step in instructions:
-            match step:
-                case Persist(epoch):
-                    self._tasks.start(self._persist(epoch))
-                case Send(node, message):
-                    number = self._state.primary(node)
-                    if number is not None:
-                        self._post(number, message)
-                case Post(number, message):
-                    self._post(number, message)
-                case CloseLink(number, reason):
-                    if number in self._links:
-                        self._links[number].finish(reason)
-                case Redial(node):
-                    self._redial(node)
-        self._announce()
-
-    def _post(self, number: int, message: object) -> None:
-        link = self._links.get(number)
-        if link is None:
-            return
-        if isinstance(message, Superseded):
-            link.outbox.seal(message)
-        else:
-            link.outbox.post(message)
+        self._executor.do(instructions)
+        self._changes.look(self._state.view(self._world.clock()))
 
     def _redial(self, node: NodeId) -> None:
-        """At once; but a PC that was redialled just now only when the queue says so: two PCs of
-        which one closes each link as it comes up would dial without a pause."""
-        now = self._world.clock()
-        last = self._redialled.get(node)
-        pause = last is not None and now - last < self._timing.redial_first_s
-        if not pause and not self._leaving:
-            self._redialled[node] = now
-            addresses = self._state.addresses(node)
-            self._acquaintances.queue.hint(node, addresses, now, fresh=True)
-            self._dialling.round(self._state.linked())
+        if not self._leaving:
+            self._dialling.redial(node, self._state.addresses(node), self._state.linked())
 
-    def _announce(self) -> None:
-        now_outline = outline(self._state.view(self._world.clock()))
-        if now_outline != self._outline:
-            self._outline = now_outline
-            self._changed.notify()
+    def _start_persisting(self, epoch: Epoch) -> None:
+        self._tasks.start(self._persist(epoch))
 
     async def _persist(self, epoch: Epoch) -> None:
         try:
@@ -358,13 +293,7 @@ class Mesh:
 
     def _blame(self, node: NodeId, cause: str) -> None:
         """A handler found that `node` broke a rule: that costs its links."""
-        self._count(node, cause)
+        self._violations.note(node, cause)
         for link in self._links.values():
             if link.peer == node:
                 link.finish("it broke a rule")
-
-    def _count(self, node: NodeId, cause: str) -> None:
-        self._violations[node] += 1
-        times = self._violations[node]
-        if times == 1 or times % 100 == 0:
-            log.warning("%s broke a rule (%d): %s", short(node), times, cause)

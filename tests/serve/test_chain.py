@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 
 import pytest
 
-from meshinfer.core.request import Delta, FinishReason, Sampling, Started
+from meshinfer.core.request import Delta, Event, FinishReason, Sampling, Started
 from meshinfer.errors import ContextTooLong, InvalidRequest, PeerLost
 from tests.serve.chain import CONTEXT, alone, collect, request, running_chain
 
@@ -92,6 +93,12 @@ async def test_a_client_that_leaves_frees_its_place() -> None:
         assert [stage.cached(1) for stage in chain.stages] == [0, 0]
 
 
+async def drained(stream: AsyncGenerator[Event, None]) -> None:
+    async with asyncio.timeout(10):
+        async for _ in stream:
+            pass
+
+
 async def test_a_broken_link_ends_every_answer_with_an_error() -> None:
     async with running_chain([4, 7]) as chain:
         streams = [chain.inbox.generate(request(f"lost {i}", 400)) for i in range(3)]
@@ -100,9 +107,7 @@ async def test_a_broken_link_ends_every_answer_with_an_error() -> None:
         await chain.links[1].close()
         for stream in streams:
             with pytest.raises(PeerLost):
-                async with asyncio.timeout(10):
-                    async for _ in stream:
-                        pass
+                await drained(stream)
         with pytest.raises(PeerLost):
             await collect(chain, request("late"))
 
@@ -114,9 +119,7 @@ async def test_a_damaged_frame_ends_the_plan_and_yields_no_text() -> None:
         assert isinstance(await anext(stream), Started)
         chain.links[1].incoming.damage = 1
         with pytest.raises(PeerLost):
-            async with asyncio.timeout(10):
-                async for _ in stream:
-                    pass
+            await drained(stream)
 
 
 async def test_where_the_time_went_is_known_for_every_stage() -> None:
