@@ -14,10 +14,10 @@ StatusSource = Callable[[], Awaitable[dict[str, object]] | dict[str, object]]
 
 
 def health_handler(door: Door) -> Handler:
-    """200 when a request may name a model, else 503: what a load balancer asks."""
+    """200 when a model is served, else 503: what a load balancer asks."""
 
     async def health(request: web.Request) -> web.Response:
-        if door.models():
+        if any(model.is_ready for model in door.models()):
             return web.json_response({"status": "ok"})
         return web.json_response({"status": "loading"}, status=503)
 

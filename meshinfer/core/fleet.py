@@ -89,7 +89,7 @@ class FleetView:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Somebody who was not let in, kept for `status` and `doctor`."""
+    """Somebody who was not let in, kept for `status`."""
 
     address: str
     reason: str

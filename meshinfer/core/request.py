@@ -82,6 +82,7 @@ class ServedModel:
     model: ModelId
     created: int  # seconds since 1970
     context_length: int
+    is_ready: bool = True  # False: it may be named, and the answer says why it is not served yet
 
 
 class Door(Protocol):

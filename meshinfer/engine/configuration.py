@@ -79,7 +79,7 @@ def _group_size(options: StageOptions) -> int | None:
 
 def check_device(core: Any, options: StageOptions) -> None:
     """Raises StageFailed when the device is missing or cannot compute in the wanted precision."""
-    remedy = "Run `meshinfer doctor` on that PC."
+    remedy = "Run `meshinfer status` there: it says what each PC can."
     with openvino_errors(f"Asking for device {options.device}", remedy):
         capabilities = core.get_property(options.device, "OPTIMIZATION_CAPABILITIES")
     if options.precision == "bf16" and "BF16" not in capabilities:

@@ -1,7 +1,7 @@
 """The port of an agent or of a stage host: strangers are turned away, members become links.
 
 The accept loop is ours and not aiohttp's, because a failed handshake must be seen, with the address
-it came from, for `status` and `doctor`. A stranger learns nothing: TLS ends before a byte of HTTP
+it came from, for `status`. A stranger learns nothing: TLS ends before a byte of HTTP
 is read. A member who asks for anything but a channel gets an empty 404.
 """
 

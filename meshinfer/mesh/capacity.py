@@ -127,7 +127,7 @@ class CapacityMeter:
 
     @property
     def problem(self) -> str:
-        """Why the devices are not all known; empty when they are. For `status` and `doctor`."""
+        """Why the devices are not all known; empty when they are. For `status`."""
         return self._choice.report.problem
 
     async def ask(self) -> DeviceReport:

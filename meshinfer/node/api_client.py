@@ -6,11 +6,11 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from meshinfer.core.fleet import Address
-from meshinfer.errors import MeshInferError, NotReady, from_code
+from meshinfer.errors import MeshInferError, NotReady, PeerLost, from_code
 
 
 class ApiClient:
@@ -34,14 +34,14 @@ class ApiClient:
     def chat(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Chunks of a streamed chat completion. Raises the error that the fleet reports."""
         with self._request("POST", "/v1/chat/completions", {**body, "stream": True}) as response:
-            for line in response:
-                text = line.decode("utf-8").strip()
-                if not text.startswith("data: ") or text == "data: [DONE]":
-                    continue
-                chunk = json.loads(text.removeprefix("data: "))
+            for text in _data_lines(response):
+                if text == "[DONE]":
+                    return
+                chunk = json.loads(text)
                 if "error" in chunk:
                     raise _reported(chunk)
                 yield chunk
+        raise PeerLost("The answer broke off: the agent ended.", "Ask again.")
 
     @contextmanager
     def _request(
@@ -67,6 +67,15 @@ class ApiClient:
             if response.status >= 400:
                 raise _reported(_json_or_empty(response))
             yield response
+
+
+def _data_lines(response: http.client.HTTPResponse) -> Iterator[str]:
+    """What stands behind `data: `, until the stream ends in whatever way."""
+    with suppress(OSError, http.client.HTTPException):
+        for line in response:
+            text = line.decode("utf-8").strip()
+            if text.startswith("data: "):
+                yield text.removeprefix("data: ")
 
 
 def _json_or_empty(response: http.client.HTTPResponse) -> dict[str, Any]:

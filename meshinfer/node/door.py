@@ -11,6 +11,7 @@ from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import ModelId, NodeId
 from meshinfer.core.request import Event, GenerationRequest, ServedModel
 from meshinfer.errors import MeshInferError, NotReady, PeerLost
+from meshinfer.node.board import ModelState
 from meshinfer.node.forward import ForwardDoor
 from meshinfer.node.leader_term import LeaderTerm
 from meshinfer.wire.forward import FleetReport
@@ -52,7 +53,14 @@ class NodeDoor:
         model = document.get("model") if document else None
         if not model or not model.get("id"):
             return ()
-        return (ServedModel(ModelId(model["id"]), model["created"], model["context_length"]),)
+        return (
+            ServedModel(
+                model=ModelId(model["id"]),
+                created=model["created"],
+                context_length=model["context_length"],
+                is_ready=model["state"] == ModelState.READY,
+            ),
+        )
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """One Started, Deltas, one Finished. Raises what the leader's inbox raises, NotReady when

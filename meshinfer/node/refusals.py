@@ -1,4 +1,4 @@
-"""Who was not let in lately: for the log, `status` and `doctor`."""
+"""Who was not let in lately: for the log and `status`."""
 
 from __future__ import annotations
 

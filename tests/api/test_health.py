@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import aiohttp
 import pytest
 
 from meshinfer.api.server import ApiServer
 from meshinfer.errors import NotReady
-from tests.api.scripted_door import ScriptedDoor, saying
+from tests.api.scripted_door import MODEL, ScriptedDoor, saying
 from tests.api.served import LOOPBACK, OPTIONS, STATUS, served
 
 
@@ -15,9 +17,10 @@ async def test_health_follows_the_models() -> None:
     async with served(ScriptedDoor(saying("ok"))) as api:
         reply = await api.get("/health")
         assert (reply.status, reply.document) == (200, {"status": "ok"})
-    async with served(ScriptedDoor(saying("ok"), models=())) as api:
-        reply = await api.get("/health")
-        assert (reply.status, reply.document) == (503, {"status": "loading"})
+    for models in ((), (replace(MODEL, is_ready=False),)):
+        async with served(ScriptedDoor(saying("ok"), models=models)) as api:
+            reply = await api.get("/health")
+            assert (reply.status, reply.document) == (503, {"status": "loading"})
 
 
 async def test_status_shows_the_document_of_this_pc() -> None:
