@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,7 @@ from typing import Any
 import openvino as ov
 import pytest
 
-from meshinfer.core.ids import ModelId
-from meshinfer.weights.folder import ModelFolder, prepare
-from meshinfer.weights.progress import untold
+from meshinfer.weights.folder import ModelFolder, open_folder
 from tests.weights.tiny import tiny_model
 
 SaveTiny = Callable[..., Path]
@@ -34,8 +31,6 @@ def save_tiny(tmp_path_factory: pytest.TempPathFactory) -> SaveTiny:
 
 
 @pytest.fixture(scope="session")
-def smollm2() -> ModelFolder:
-    """Got once a machine. Tests that ask for it are marked openvino and slow."""
-    default = Path.home() / ".cache" / "meshinfer-test"
-    root = Path(os.environ.get("MESHINFER_TEST_MODELS", default))
-    return prepare(ModelId("smollm2-135m"), root, untold)
+def smollm2(smollm2: Path) -> ModelFolder:
+    """Tests that ask for it are marked openvino and slow."""
+    return open_folder(smollm2)
