@@ -59,12 +59,14 @@ class Office:
         return frozenset(node for node, at in self._granted.items() if now - at < lease_s)
 
     def yields_to(self, peer: Peer, holds_model: bool, now: float) -> bool:
-        """A leader that would have to fetch the model gives way to a PC that holds it. Of two
-        leaders that meet, the one with more followers stays, then the newer."""
+        """A leader that would have to fetch the model gives way to a PC that holds it and is free
+        to lead. Of two leaders that meet, the one with more followers stays, then the newer."""
         if not peer.alive:
             return False
         if peer.holds_model != holds_model:
-            return peer.holds_model
+            # One that follows somebody whom this PC cannot reach would never take over: to give
+            # way to it again and again would be an election without end.
+            return peer.holds_model and peer.lease.leader in ("", peer.node, self.epoch.leader)
         if not peer.leads:
             return False
         return (len(self.followers(now)), self.epoch) < (peer.followers, peer.lease)

@@ -15,6 +15,7 @@ from itertools import count
 
 from meshinfer.core.fleet import Address, FleetView, Refusal
 from meshinfer.core.ids import Epoch, NodeId, short
+from meshinfer.core.together import together
 from meshinfer.errors import MeshInferError, PeerLost, ProtocolViolation, VersionMismatch
 from meshinfer.link.base import Dialer, Link, Received
 from meshinfer.mesh import handshake
@@ -141,11 +142,12 @@ class Mesh:
         self._state.begin(self._world.clock())
         self._pauses.notice(self._world.clock(), self._world.wall_clock())
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._tasks.first_bug())
-                tasks.create_task(self._tick())
-                tasks.create_task(self._acquaintances.listen())
-                tasks.create_task(self._acquaintances.remember())
+            await together(
+                self._tasks.first_bug(),
+                self._tick(),
+                self._acquaintances.listen(),
+                self._acquaintances.remember(),
+            )
         finally:
             self._leaving = True
             for link in self._links.values():
@@ -153,8 +155,7 @@ class Mesh:
             await self._tasks.close()
 
     async def serve(self, link: Link) -> None:
-        """Run a link that another PC dialled; returns when it has ended. Never raises for what a
-        peer did."""
+        """Run a link that another PC dialled until it ends. Never raises for what a peer did."""
         try:
             starts = self._starts
             if self._leaving:

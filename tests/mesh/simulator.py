@@ -55,7 +55,9 @@ class Simulator:
 
     def __init__(self, seed: int, size: int, timing: MeshTiming = TIMING) -> None:
         self.random = Random(seed)
-        self.now = 100.0
+        # A PC that has run for weeks: sums and differences of such times round (an office once
+        # never asked a late joiner because now - (now - 1) was a little less than 1).
+        self.now = 1e6 * self.random.random() + self.random.random() / 3
         self.timing = timing
         self.delay_s = 0.002
         self.loss = 0.0
