@@ -5,17 +5,27 @@ from __future__ import annotations
 import asyncio
 
 from meshinfer.core.together import together
-from meshinfer.errors import MeshInferError, ProtocolViolation
+from meshinfer.errors import MeshInferError, ProtocolViolation, TimedOut
 from meshinfer.serve.inbox import Inbox
 from meshinfer.serve.ring import LeaderRing, StepOutcome
 from meshinfer.serve.scheduler import Advance, Scheduler
 from meshinfer.serve.statistics import RingStatistics
 
+STEP_PATIENCE_S = 60.0
+"""For one step through all stages. A prompt chunk of a large model on slow PCs takes seconds."""
+
 
 class DecodeLoop:
     """Keeps as many steps in flight as the pipeline has stages, while there is work."""
 
-    def __init__(self, scheduler: Scheduler, ring: LeaderRing, statistics: RingStatistics) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        ring: LeaderRing,
+        statistics: RingStatistics,
+        patience_s: float = STEP_PATIENCE_S,
+    ) -> None:
+        self._patience_s = patience_s
         self._scheduler = scheduler
         self._ring = ring
         self._statistics = statistics
@@ -28,7 +38,7 @@ class DecodeLoop:
     async def run(self, inbox: Inbox) -> None:
         """Until the ring breaks: then every request is ended with the error, which is raised."""
         try:
-            await together(self._send_steps(), self._take_outcomes(inbox))
+            await together(self._send_steps(), self._take_outcomes(inbox), self._watch_ring())
         except MeshInferError as error:
             inbox.close(error)
             raise
@@ -39,6 +49,16 @@ class DecodeLoop:
             self._work.clear()
             while (step := self._scheduler.next_step()) is not None:
                 await self._ring.send(step)
+
+    async def _watch_ring(self) -> None:
+        """A stage whose device hangs keeps its links; only the missing answer shows it."""
+        while True:
+            await asyncio.sleep(self._patience_s / 8)
+            if self._ring.waiting_s() > self._patience_s:
+                raise TimedOut(
+                    f"No stage answered for {self._patience_s:g} s: a device may hang.",
+                    "Ask again.",
+                )
 
     async def _take_outcomes(self, inbox: Inbox) -> None:
         while True:

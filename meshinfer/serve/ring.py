@@ -87,6 +87,11 @@ class LeaderRing:
         drawn = unpack_sampled(message, received.payload, self._facts.vocabulary_size)
         return StepOutcome(message.step, drawn, None, message.timings, round_trip_us)
 
+    def waiting_s(self) -> float:
+        """How long the oldest step has been under way; 0 when there is none."""
+        oldest = next(iter(self._sent.values()), None)
+        return 0.0 if oldest is None else self._clock() - oldest
+
     async def close(self, reason: str) -> None:
         await self._head.close(reason)
         await self._tail.close(reason)

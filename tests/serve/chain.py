@@ -59,7 +59,7 @@ class Chain:
 
 @asynccontextmanager
 async def running_chain(
-    cuts: list[int], cache_tokens: int = 4096, vocabulary: dict[int, bytes] | None = None
+    cuts: list[int], cache_tokens: int = 4096, patience_s: float = 60.0
 ) -> AsyncIterator[Chain]:
     """Stages between `cuts` (unit indices), all joined and looping."""
     bounds = [0, *cuts, len(TOY.shape().units)]
@@ -73,8 +73,8 @@ async def running_chain(
     scheduler = Scheduler(SchedulerLimits(cache_tokens, len(ranges), 16, step_tokens=64))
     statistics = RingStatistics(len(ranges), time.monotonic)
     ring = LeaderRing(edges[0][0], edges[-1][1], facts, time.monotonic)
-    loop = DecodeLoop(scheduler, ring, statistics)
-    language = Language(vocabulary or {i: bytes([i]) for i in range(256)}, {0}, {0}, CONTEXT)
+    loop = DecodeLoop(scheduler, ring, statistics, patience_s)
+    language = Language({i: bytes([i]) for i in range(256)}, {0}, {0}, CONTEXT)
     inbox = Inbox(ByteEncoder(), language, scheduler, loop.wake, time.monotonic)
     chain = Chain(inbox, scheduler, stages, [edge[1] for edge in edges])
     chain.statistics = statistics

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from meshinfer.core.request import Delta, Event, FinishReason, Sampling, Started
-from meshinfer.errors import ContextTooLong, InvalidRequest, PeerLost
+from meshinfer.errors import ContextTooLong, InvalidRequest, PeerLost, TimedOut
 from tests.serve.chain import CONTEXT, alone, collect, request, running_chain
 
 
@@ -110,6 +110,16 @@ async def test_a_broken_link_ends_every_answer_with_an_error() -> None:
                 await drained(stream)
         with pytest.raises(PeerLost):
             await collect(chain, request("late"))
+
+
+async def test_a_stage_that_hangs_ends_every_answer_in_the_end() -> None:
+    """Its links stay open; nobody else would notice."""
+    async with running_chain([4], patience_s=0.2) as chain:
+        stream = chain.inbox.generate(request("hang", 400))
+        assert isinstance(await anext(stream), Started)
+        chain.links[1].incoming.cut = True
+        with pytest.raises(TimedOut, match="may hang"):
+            await drained(stream)
 
 
 async def test_a_damaged_frame_ends_the_plan_and_yields_no_text() -> None:
