@@ -156,10 +156,7 @@ def test_a_candidate_gives_way_to_a_newer_one_not_to_an_older() -> None:
     script.wait_for(Persist)
     script.on_disk(Epoch(5, A))
     denied = sent(script.hear(B, Campaign(Epoch(4, B))))
-    assert (B, Deny(Epoch(4, B), Epoch(5, A), held=False)) in denied or (
-        B,
-        Deny(Epoch(4, B), Epoch(5, A), held=True),
-    ) in denied
+    assert denied == [(B, Deny(Epoch(4, B), Epoch(5, A), held=True))]
     steps = script.hear(C, Campaign(Epoch(6, C)))
     assert Persist(Epoch(6, C)) in steps
     assert (B, Resign(Epoch(5, A))) in sent(steps)
