@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -97,8 +98,10 @@ class Discovery:
         """Follow the interfaces as they come and go. On cancellation take the announcement back."""
         try:
             while True:
-                found = await asyncio.to_thread(self._interfaces)
-                await self._follow(found)
+                try:
+                    await self._follow(await asyncio.to_thread(self._interfaces))
+                except OSError as error:  # a network that is being set up or torn down
+                    log.warning("the interfaces of this PC cannot be read: %s", error)
                 await asyncio.sleep(self._options.poll_s)
         finally:
             voices, self._voices = list(self._voices.values()), {}
@@ -164,6 +167,7 @@ class _Voice:
 
     async def open(self, info: AsyncServiceInfo) -> None:
         """Raises OSError or zeroconf.Error, e.g. when the interface has just gone."""
+        _check_is_there(self._host)
         self._zeroconf = AsyncZeroconf(interfaces=[self._host], ip_version=IPVersion.V4Only)
         await self._zeroconf.zeroconf.async_wait_for_start()
         self._browser = AsyncServiceBrowser(
@@ -205,6 +209,13 @@ class _Voice:
                 self._take(self._host, info.name, info)
         finally:
             self._resolving.discard(info.name)
+
+
+def _check_is_there(host: str) -> None:
+    """Raises OSError for an address that is gone: Zeroconf would fail too, but with a socket of
+    its own left open."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind((host, 0))
 
 
 async def _finish(announced: Any, host: str) -> None:

@@ -165,7 +165,10 @@ class Simulator:
         if self.now < pc.paused_until:
             pc.waiting.append(lambda: self._run_if(pc, state, action))
             return
-        self._execute(pc, action(state))
+        before = state.lease(self.now)
+        steps = action(state)
+        self._check_faithful(pc, before, state.lease(self.now))
+        self._execute(pc, steps)
         self._check(pc)
 
     def _run_if(
@@ -222,6 +225,16 @@ class Simulator:
         if pc.state is run:
             pc.disk = max(pc.disk, epoch)
             self._run(pc, lambda state: state.persisted(epoch, self.now))
+
+    def _check_faithful(self, pc: Pc, before: Epoch, after: Epoch) -> None:
+        """A lease in force does not go to another PC while its holder leads and is heard."""
+        if before.leader in ("", pc.node, after.leader) or not after.leader:
+            return
+        holder = self.pcs[before.leader]
+        seen = pc.running.view(self.now).member(holder.node)
+        leads = holder.state is not None and holder.state.lease(self.now) == before
+        if leads and seen is not None and seen.state == "alive":
+            raise InvariantBroken(f"{pc.node} left {before}, in force, for {after}")
 
     def _check(self, pc: Pc) -> None:
         state = pc.running

@@ -10,15 +10,16 @@ import pytest
 
 from meshinfer.core.fleet import MemberState
 from meshinfer.core.ids import NO_EPOCH, Epoch, NodeId, RequestId
-from meshinfer.errors import PeerLost, ProtocolViolation
+from meshinfer.errors import DiskFull, PeerLost, ProtocolViolation
 from meshinfer.link.base import MESH
 from meshinfer.link.memory import memory_pair
 from meshinfer.mesh.switchboard import MOST_WAITING
 from meshinfer.mesh.timing import MeshTiming
+from meshinfer.wire import codec
 from meshinfer.wire.election import Renew
 from meshinfer.wire.forward import AskCancel, FleetReport
-from meshinfer.wire.hello import Hello, Refused
-from tests.mesh.harness import Fleet, Pc, fleet, found
+from meshinfer.wire.hello import Hello, Introduction, Refused
+from tests.mesh.harness import CAPACITY, Fleet, MemoryEpochs, Pc, fleet, found
 from tests.mesh.virtual_time import run_virtual
 
 
@@ -565,3 +566,81 @@ async def three(lan: Fleet) -> list[Pc]:
     pcs = [lan.start("a", "b"), lan.start("b", "c"), lan.start("c", "a")]
     await lan.until(lan.agreed, 6.0)
     return pcs
+
+
+def test_a_peer_that_does_not_read_holds_up_nobody_else() -> None:
+    """Its own mail waits; heartbeats with the others, and their mail, go on."""
+
+    async def main() -> None:
+        async with fleet() as lan:
+            pcs = await three(lan)
+            a, b = pcs[0], pcs[1]
+            near, far = memory_pair(MESH, NodeId("x"), a.node)
+            introduction = Introduction(
+                "x", 1, 5, NO_EPOCH, NO_EPOCH, (), (), CAPACITY, holds_model=False
+            )
+            await near.send(Hello(1, 1, "1.0", "2026.4.1", codec.encode(introduction)))
+            serving = asyncio.create_task(a.mesh.serve(far))
+            await lan.until(lambda: a.view.member(NodeId("x")) is not None, 1.0)
+
+            async def flood() -> None:
+                while True:
+                    await a.mesh.send(NodeId("x"), FleetReport("x" * 200_000))
+
+            got: list[str] = []
+            b.mesh.route(FleetReport, lambda _, told, __: got.append(told.document))
+            flooding = asyncio.create_task(flood())
+            for number in range(30):
+                await asyncio.sleep(0.1)
+                await a.mesh.send(b.node, FleetReport(str(number)))
+            await asyncio.sleep(0.1)
+            assert got == [str(number) for number in range(30)]
+            assert not flooding.done()
+            with pytest.raises(PeerLost):  # it is dead after five seconds, and its mail with it
+                await flooding
+            await serving
+            assert a.view.member(NodeId("x")).state is MemberState.DEAD  # type: ignore[union-attr]
+            assert a.view.member(b.node).state is MemberState.ALIVE  # type: ignore[union-attr]
+
+    run_virtual(main())
+
+
+def test_a_full_disk_keeps_a_pc_from_leading_until_there_is_room() -> None:
+    async def main() -> None:
+        async with fleet() as lan:
+            epochs = FullDisk()
+            lan.pc("a").epochs = epochs
+            a = lan.start("a")
+            await asyncio.sleep(10.0)
+            assert a.view.leader is None
+            epochs.full = False
+            await lan.until(lambda: a.view.leads, 3.0)
+
+    run_virtual(main())
+
+
+class FullDisk(MemoryEpochs):
+    """Nothing can be saved while it is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = True
+
+    def save(self, epoch: Epoch) -> None:
+        if self.full:
+            raise DiskFull("There is no room.")
+        super().save(epoch)
+
+
+def test_leaving_takes_no_new_links_and_ends_all() -> None:
+    async def main() -> None:
+        async with fleet() as lan:
+            a, b = lan.start("a"), lan.start("b", "a")
+            await lan.until(lan.agreed, 4.0)
+            await a.mesh.leave("shutdown")
+            await lan.until(lambda: b.view.member(a.node) is None, 0.5)
+            await asyncio.sleep(20.0)
+            assert b.view.member(a.node) is None
+            assert b.view.leads
+
+    run_virtual(main())

@@ -58,6 +58,7 @@ def run_history(seed: int) -> Simulator:
     return fleet
 
 
+@pytest.mark.slow
 def test_any_history_ends_with_one_leader_and_stays_calm() -> None:
     for seed in range(SEEDS):
         fleet = run_history(seed)
@@ -67,7 +68,7 @@ def test_any_history_ends_with_one_leader_and_stays_calm() -> None:
         assert len(fleet.elections) == before, f"seed {seed} elects on: {fleet.led}"
 
 
-@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("size", [2, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_calm_fleet_elects_once(size: int) -> None:
     fleet = Simulator(1, size)
     for node in fleet.pcs:
@@ -107,4 +108,71 @@ def test_pcs_that_led_themselves_agree_when_they_meet(seed: int) -> None:
     assert fleet.leaders() == set(fleet.pcs)
     fleet.heal()
     fleet.advance(4.0)
+    assert fleet.agreed()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_pc_between_two_that_cannot_reach_each_other_means_no_endless_election(seed: int) -> None:
+    """The partition that everybody forgets: one PC sees both sides."""
+    fleet = Simulator(seed, 3)
+    left, middle, right = fleet.pcs
+    fleet.cut(left, right)
+    fleet.cut(right, left)
+    for node in (left, middle, right):
+        fleet.start(node)
+        fleet.advance(0.3)
+    fleet.advance(30.0)
+    before = len(fleet.elections)
+    fleet.advance(60.0)
+    assert len(fleet.elections) - before <= 2, fleet.led
+    for node in (left, middle, right):
+        assert fleet.pcs[node].running.view(fleet.now).leader is not None
+    fleet.heal()
+    fleet.advance(HEAL_S)
+    assert fleet.agreed()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_leader_that_restarts_at_once_again_and_again(seed: int) -> None:
+    """J08: always one leader within 10 s, and epochs only grow."""
+    fleet = Simulator(seed, 3)
+    for node in fleet.pcs:
+        fleet.start(node)
+    fleet.advance(5.0)
+    for _ in range(20):
+        (leader,) = fleet.leaders()
+        assert leader is not None
+        fleet.kill(leader)
+        fleet.advance(fleet.random.random())
+        fleet.start(leader)
+        fleet.advance(HEAL_S)
+        assert fleet.agreed()
+    counters = [epoch.counter for _, epoch in fleet.led]
+    assert counters == sorted(counters)
+
+
+@pytest.mark.parametrize("loss", [0.02, 0.1])
+def test_lost_messages_are_said_again_without_a_new_election(loss: float) -> None:
+    """J09."""
+    fleet = Simulator(3, 3)
+    for node in fleet.pcs:
+        fleet.start(node)
+    fleet.advance(5.0)
+    fleet.loss = loss
+    before = len(fleet.elections)
+    fleet.advance(60.0)
+    assert len(fleet.elections) - before <= 1
+
+
+def test_a_pc_that_hangs_while_all_start_does_not_stop_the_others() -> None:
+    fleet = Simulator(4, 3)
+    hanging = NodeId("pc0")
+    for node in fleet.pcs:
+        fleet.start(node)
+    fleet.pause(hanging, 3.0)
+    fleet.advance(2.9)
+    leaders = {pc.running.view(fleet.now).leader for pc in fleet.up() if pc.node != hanging}
+    assert len(leaders) == 1
+    assert leaders != {None}
+    fleet.advance(HEAL_S)
     assert fleet.agreed()

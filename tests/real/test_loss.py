@@ -150,7 +150,8 @@ def test_a_wrong_join_code_is_refused_and_said_on_both_sides(tmp_path: Path, smo
         assert len(joined.stderr.splitlines()) == 1
         assert not (tmp_path / "new" / "identity").exists()
         fleet.until(lambda: bool(agent.status()["refusals"]), "the refusal is shown")
-        typo = run("join", folder=tmp_path / "new", text=code[:-1] + "q")
+        other = "a" if code[-1] != "a" else "b"
+        typo = run("join", folder=tmp_path / "new", text=code[:-1] + other)
         assert typo.returncode == 2
         assert "typo" in typo.stderr
         right = run("join", "--peer", peer, folder=tmp_path / "new", text=fleet.code)
