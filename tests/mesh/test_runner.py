@@ -568,6 +568,72 @@ async def three(lan: Fleet) -> list[Pc]:
     return pcs
 
 
+def test_known_peers_alone_bring_a_fleet_together_again() -> None:
+    """After a power cut of the building, without mDNS: one file that names the other is enough."""
+
+    async def main() -> None:
+        async with fleet() as lan:
+            lan.start("a")
+            lan.start("b", "a")
+            await lan.until(lan.agreed, 5.0)
+            await asyncio.sleep(6.0)
+            for name in ("a", "b"):
+                await lan.kill(name)
+            lan.pc("a").peers.known.clear()
+            for name in ("a", "b"):
+                lan.start(name)
+            await lan.until(lan.agreed, 6.0)
+
+    run_virtual(main())
+
+
+def test_a_link_greeted_before_sleep_is_not_used_after_it() -> None:
+    """N11: the other side was told the old incarnation."""
+
+    async def main() -> None:
+        async with fleet() as lan:
+            a = lan.start("a")
+            near, far = memory_pair(MESH, a.node, NodeId("x"))
+            greeting = asyncio.create_task(a.mesh.greet(near))
+            hello = (await far.receive()).message
+            await far.send(stranger())
+            run = await greeting
+            a.wall_offset += 600.0
+            assert a.view.leader is None
+            await run()
+            assert far.closed
+            assert a.view.member(NodeId("x")) is None
+            assert hello.introduction().incarnation < a.incarnation
+
+    run_virtual(main())
+
+
+def test_what_a_handler_blames_closes_the_link() -> None:
+    async def main() -> None:
+        async with fleet() as lan:
+            a = lan.start("a")
+
+            def strict(*_: object) -> None:
+                raise ProtocolViolation("that plan is not yours")
+
+            a.mesh.route(AskCancel, strict)
+            near, far = memory_pair(MESH, NodeId("x"), a.node)
+            serving = asyncio.create_task(a.mesh.serve(far))
+            await near.send(stranger())
+            await near.send(AskCancel(RequestId("1")))
+            async with asyncio.timeout(2.0):
+                await serving
+            assert a.mesh.violations == {NodeId("x"): 1}
+
+    run_virtual(main())
+
+
+def stranger() -> Hello:
+    """The greeting of a PC that a test plays by hand."""
+    told = Introduction("x", 1, 5, NO_EPOCH, NO_EPOCH, (), (), CAPACITY, holds_model=False)
+    return Hello(1, 1, "1.0", CAPACITY.openvino, codec.encode(told))
+
+
 def test_a_peer_that_does_not_read_holds_up_nobody_else() -> None:
     """Its own mail waits; heartbeats with the others, and their mail, go on."""
 
@@ -576,10 +642,7 @@ def test_a_peer_that_does_not_read_holds_up_nobody_else() -> None:
             pcs = await three(lan)
             a, b = pcs[0], pcs[1]
             near, far = memory_pair(MESH, NodeId("x"), a.node)
-            introduction = Introduction(
-                "x", 1, 5, NO_EPOCH, NO_EPOCH, (), (), CAPACITY, holds_model=False
-            )
-            await near.send(Hello(1, 1, "1.0", "2026.4.1", codec.encode(introduction)))
+            await near.send(stranger())
             serving = asyncio.create_task(a.mesh.serve(far))
             await lan.until(lambda: a.view.member(NodeId("x")) is not None, 1.0)
 
