@@ -32,6 +32,7 @@ class Target:
     is_seed: bool = False
     failures: int = 0
     due_at: float = 0.0
+    tried_at: float = -1e9
     dialling: bool = False
 
     def __str__(self) -> str:
@@ -58,7 +59,11 @@ class DialQueue:
     def hint(
         self, node: NodeId, addresses: Iterable[Address], now: float, *, fresh: bool = False
     ) -> None:
-        """`node` may be at `addresses`. `fresh`: it is there now, so dial at once."""
+        """`node` may be at `addresses`. `fresh`: it is there now, so dial at once.
+
+        At once means after a pause when it was tried just now: hints come from anybody on the LAN,
+        and two PCs of which one closes each link as it comes up would dial without end.
+        """
         told = ranked(addresses, self._own_hosts)[:MOST_ADDRESSES]
         if node == self._me or not told:
             return
@@ -73,7 +78,8 @@ class DialQueue:
         target.addresses = tuple(dict.fromkeys(merged))[:MOST_ADDRESSES]
         if fresh or set(told) - set(known):
             target.failures = 0
-            target.due_at = min(target.due_at, now)
+            at_once = max(now, target.tried_at + self._timing.redial_pause_s)
+            target.due_at = min(target.due_at, at_once)
 
     def due(self, linked: frozenset[NodeId], now: float) -> list[Target]:
         """Targets to dial now; each is marked until `failed` or `reached`."""
@@ -86,6 +92,7 @@ class DialQueue:
         ready = ready[: max(0, MOST_AT_ONCE - len(busy))]
         for target in ready:
             target.dialling = True
+            target.tried_at = now
         return ready
 
     def failed(self, target: Target, now: float, *, refused: bool = False) -> None:
@@ -96,7 +103,9 @@ class DialQueue:
         wait_s = min(
             timing.redial_longest_s, timing.redial_first_s * 2.0 ** min(target.failures - 1, 32)
         )
-        if refused:
+        if refused and target.is_seed and target.node is not None:
+            target.node = None  # the PC there was set up anew: it has another id now
+        elif refused:
             wait_s = timing.redial_longest_s
         spread = timing.redial_spread * (2.0 * self._random.random() - 1.0)
         target.due_at = now + wait_s * (1.0 + spread)

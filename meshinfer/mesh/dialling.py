@@ -14,8 +14,6 @@ from meshinfer.link.base import MESH, Dialer, Link
 from meshinfer.mesh.dial_queue import DialQueue, Target
 from meshinfer.mesh.owned_tasks import OwnedTasks
 
-REDIAL_PAUSE_S = 1.0
-
 log = logging.getLogger(__name__)
 
 
@@ -53,19 +51,13 @@ class Dialling:
         self._caller = caller
         self._clock = clock
         self._dial_s = dial_s
-        self._redialled: dict[NodeId, float] = {}
 
     def redial(
         self, node: NodeId, addresses: tuple[Address, ...], linked: frozenset[NodeId]
     ) -> None:
-        """The link with `node` broke: dial at once. If that was done just now, when the queue says
-        so: two PCs of which one closes each link as it comes up would dial without a pause."""
-        now = self._clock()
-        last = self._redialled.get(node)
-        if last is None or now - last >= REDIAL_PAUSE_S:
-            self._redialled[node] = now
-            self._queue.hint(node, addresses, now, fresh=True)
-            self.round(linked)
+        """The link with `node` broke: dial as soon as the queue allows."""
+        self._queue.hint(node, addresses, self._clock(), fresh=True)
+        self.round(linked)
 
     def round(self, linked: frozenset[NodeId]) -> None:
         """Start to dial whoever is due."""

@@ -42,6 +42,7 @@ class FleetState:
         self._membership = Membership(me.node, timing)
         self._election = Election(me.node, stored, timing.election, random, now)
         self._told: tuple[Epoch, int] | None = None  # lease and followers, as last heartbeats said
+        self._leaving = False
 
     # What is
 
@@ -165,7 +166,8 @@ class FleetState:
         self._membership.lagged(now)
 
     def leave(self, now: float) -> list[Instruction]:
-        """This PC gives up office and lease; say Goodbye after this."""
+        """This PC gives up office and lease for good; say Goodbye after this."""
+        self._leaving = True
         return self._election.leave_office(now)
 
     def woke(self, now: float) -> list[Instruction]:
@@ -188,6 +190,8 @@ class FleetState:
         """Let the election follow the members, and tell them at once whom this PC follows."""
         for node in self._membership.take_departed():
             self._election.gone(node, now)
+        if self._leaving:
+            return []  # or a PC whose links have ended would lead itself while it shuts down
         steps = self._election.step(now, self._membership.peers())
         position = (self._election.lease(now), len(self._election.followers(now)))
         if position != self._told:

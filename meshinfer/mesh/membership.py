@@ -20,6 +20,8 @@ from meshinfer.mesh.timing import MeshTiming
 from meshinfer.wire.hello import Introduction
 from meshinfer.wire.membership import Heartbeat
 
+MOST_LINKS = 8  # of one PC; two that dial each other have two, a flapping network a few more
+
 
 @dataclass(slots=True)
 class MemberRecord:
@@ -115,12 +117,11 @@ class Membership:
         self, link: int, node: NodeId, dialler: NodeId, told: Introduction, now: float
     ) -> list[Instruction]:
         """A link is up and both sides have introduced themselves."""
-        if node == self._me:
-            return [CloseLink(link, "this PC dialled itself")]
         known = self._records.get(node)
+        unwelcome = self._why_unwelcome(node, known, told)
+        if unwelcome:
+            return [CloseLink(link, unwelcome)]
         steps: list[Instruction] = []
-        if known is not None and told.incarnation < known.introduction.incarnation and known.links:
-            return [CloseLink(link, "a newer start of this PC is linked already")]
         if known is None or told.incarnation != known.introduction.incarnation:
             steps = self._forget(node, "the PC started anew") if known else []
             known = MemberRecord(
@@ -135,6 +136,19 @@ class Membership:
         known.links.add(LinkRecord(link, (dialler, told.link), now, now))
         self._owners[link] = node
         return steps
+
+    def _why_unwelcome(
+        self, node: NodeId, known: MemberRecord | None, told: Introduction
+    ) -> str | None:
+        if node == self._me:
+            return "this PC dialled itself"
+        if known is None or not known.links:
+            return None
+        if told.incarnation < known.introduction.incarnation:
+            return "a newer start of this PC is linked already"
+        same_start = told.incarnation == known.introduction.incarnation
+        full = same_start and len(known.links.all()) >= MOST_LINKS
+        return "too many links join the two PCs" if full else None
 
     def heartbeat(self, link: int, message: Heartbeat, now: float) -> list[Instruction]:
         record = self._owning(link)

@@ -41,6 +41,7 @@ class MeshTiming:
     supersede_s: float = 2.0
     close_s: float = 1.0  # to write what is queued on a link that is being closed
     dial_s: float = 1.0  # an address; then the next
+    redial_pause_s: float = 0.5  # no target is dialled more often, whatever the hints say
     redial_first_s: float = 1.0
     redial_longest_s: float = 60.0
     redial_spread: float = 0.2

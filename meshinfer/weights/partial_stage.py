@@ -63,7 +63,8 @@ class PartialStage:
         """Find what an earlier attempt left. Raises DiskFull when the rest does not fit."""
         with disk_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._present = right_pieces(self._folder, self.manifest, self._journalled())
+            noted = self._journalled()
+            self._present = right_pieces(self._folder, self.manifest, noted)
             require_room(self._folder, self.total_bytes - self.done_bytes)
             write_manifest(self._folder, self.manifest)
             for file in self.manifest.files:
@@ -116,6 +117,7 @@ class PartialStage:
         if hashlib.sha256(data).hexdigest() != digest:
             raise ShardCorrupt(f"The bytes of piece {digest[:12]} do not have its digest.")
         with self._guard, disk_errors(self._folder):
+            assert self._journal is not None, "the partial stage is closed"
             if digest in self._present:
                 return 0
             for place in places:
@@ -132,25 +134,33 @@ class PartialStage:
         self._close_files()
         with disk_errors(self._folder):
             if not is_whole(self._folder, self.manifest):
-                (self._folder / JOURNAL_FILE).unlink(missing_ok=True)
-                raise ShardCorrupt(
-                    "The pieces are right, but the joined files are not those of the manifest.",
-                    "Have the leader split the model again.",
-                )
-            (self._folder / JOURNAL_FILE).unlink(missing_ok=True)
+                raise self._not_whole()
             publish_folder(self._folder, self._final)
         self.close()
         return self._final
+
+    def _not_whole(self) -> ShardCorrupt:
+        if right_pieces(self._folder, self.manifest) != self._present:
+            return ShardCorrupt(
+                "Pieces of the stage changed on the disk after they were written.",
+                "They will be fetched again; if it happens again, have the disk checked.",
+            )
+        return ShardCorrupt(
+            "The pieces are right, but the joined files are not those of the manifest.",
+            "Have the leader split the model again.",
+        )
 
     def close(self) -> None:
         """Idempotent. What is here stays here."""
         self._close_files()
         self._lock.release()
 
-    def _journalled(self) -> set[Digest]:
+    def _journalled(self) -> set[Digest] | None:
+        """None without a journal: what lies in the folder then is a stage that was altered, and
+        all of it is looked at."""
         path = self._folder / JOURNAL_FILE
         if not is_plain_file(path):
-            return set()
+            return None
         lines = path.read_text(encoding="ascii", errors="replace").split("\n")
         return {Digest(line) for line in lines if is_digest(line)}
 
@@ -169,7 +179,7 @@ class PartialStage:
 
     def _note(self, digest: Digest) -> None:
         """Only after the bytes: a line without its bytes would be found out, but cost a check."""
-        assert self._journal is not None, "the partial stage is closed"
+        assert self._journal is not None
         self._journal.write(f"{digest}\n".encode("ascii"))
         self._tell(digest)
 

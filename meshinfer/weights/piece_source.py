@@ -68,6 +68,8 @@ class PieceSource:
         self._lacking: set[Digest] = set()
         self._asked: dict[Digest, None] = {}  # in the order of the requests
         self._writes: deque[tuple[Digest, asyncio.Future[int]]] = deque()
+        self._link: Link | None = None
+        self._peer = "?"
         self._wrong = 0
         self._failures = 0
 
@@ -79,40 +81,69 @@ class PieceSource:
                 raise
             except MeshInferError as error:
                 self._failures += 1
-                if self._is_useless(error):
-                    self._pull.give_up(error)
+                reason = self._why_give_up(error)
+                if reason is not None:
+                    self._pull.give_up(reason)
                     return
-                await self._sleep(self._patience.wait_s(self._failures))
+                await self._pull.unless_over(self._rest())
 
-    def _is_useless(self, error: MeshInferError) -> bool:
+    def _why_give_up(self, error: MeshInferError) -> MeshInferError | None:
+        """None while it is worth another try."""
         if isinstance(error, ProtocolViolation):
             self._wrong += 1
-        return (
-            isinstance(error, _HOPELESS)
-            or self._failures >= self._patience.failures
-            or self._wrong >= self._patience.wrong_answers
+            if self._wrong >= self._patience.wrong_answers:
+                return error
+        if self._wrong >= self._patience.wrong_answers:
+            return self._liar()
+        if isinstance(error, _HOPELESS) or self._failures >= self._patience.failures:
+            return error
+        return None
+
+    def _liar(self) -> ShardCorrupt:
+        return ShardCorrupt(
+            f"PC {self._peer} sent {self._wrong} wrong answers instead of pieces.",
+            "Have that PC's disk and memory checked.",
         )
 
     async def _visit(self) -> None:
-        """One link, from dialling to its end. What was asked and did not come goes back."""
-        link = await self._dial()
+        """One link, from dialling to its end."""
         try:
-            await self._converse(link)
+            await self._pull.unless_over(self._connect())
+            if self._link is not None:
+                await self._converse(self._link)
         finally:
-            await self._leave()
+            try:
+                await self._leave()
+            finally:
+                await self._hang_up()
+
+    async def _connect(self) -> None:
+        self._link = await self._dial()
+        self._peer = short(self._link.peer)
+
+    async def _hang_up(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
             await link.close("the transfer is over")
+
+    async def _rest(self) -> None:
+        await self._sleep(self._patience.wait_s(self._failures))
 
     async def _converse(self, link: Link) -> None:
         while not self._pull.over:
             await self._ask(link)
             if self._asked:
-                self._take(await self._next(link), link)
-                if len(self._writes) > self._patience.writes:
-                    await self._settle(link)
+                self._take(await self._next(link))
+                while self._writes and self._is_due():
+                    await self._settle()
             elif self._writes:
-                await self._settle(link)
+                await self._settle()
             else:
                 await self._pull.wait()
+
+    def _is_due(self) -> bool:
+        """Whether the oldest write is done, or too many wait for the disk."""
+        return self._writes[0][1].done() or len(self._writes) > self._patience.writes
 
     async def _ask(self, link: Link) -> None:
         while len(self._asked) < self._patience.window:
@@ -128,10 +159,10 @@ class PieceSource:
                 return await link.receive()
         except TimeoutError as error:
             raise TimedOut(
-                f"PC {short(link.peer)} sent nothing for {self._patience.stall_s:g} s."
+                f"PC {self._peer} sent nothing for {self._patience.stall_s:g} s."
             ) from error
 
-    def _take(self, received: Received, link: Link) -> None:
+    def _take(self, received: Received) -> None:
         match received.message:
             case PieceData(digest) if digest in self._asked:
                 del self._asked[digest]
@@ -142,19 +173,16 @@ class PieceSource:
                 self._pull.give_back(digest)
             case other:
                 raise ProtocolViolation(
-                    f"PC {short(link.peer)} sent a {type(other).__name__} that was not asked for."
+                    f"PC {self._peer} sent a {type(other).__name__} that was not asked for."
                 )
 
-    async def _settle(self, link: Link) -> None:
+    async def _settle(self) -> None:
         """Learn what became of the oldest piece. Raises ShardCorrupt once too many were wrong."""
         digest, write = self._writes[0]
         await asyncio.wait([write])
         self._writes.popleft()
         if not self._count(digest, write) and self._wrong >= self._patience.wrong_answers:
-            raise ShardCorrupt(
-                f"PC {short(link.peer)} sent {self._wrong} pieces with a wrong digest.",
-                "Have that PC's disk and memory checked.",
-            )
+            raise self._liar()
 
     def _count(self, digest: Digest, write: asyncio.Future[int]) -> bool:
         """Whether the piece was right and is kept. Raises DiskFull."""
@@ -169,12 +197,19 @@ class PieceSource:
         return True
 
     async def _leave(self) -> None:
-        """Nobody may write once the partial stage is closed, so running writes are awaited."""
-        if self._writes:
-            await asyncio.wait([write for _, write in self._writes])
-        while self._writes:
-            digest, write = self._writes.popleft()
-            if not write.cancelled():
-                self._count(digest, write)
+        """What was asked and did not come goes back. Nobody may write once the partial stage is
+        closed, so running writes are awaited. Raises DiskFull."""
         self._pull.give_back(*self._asked)
         self._asked.clear()
+        if self._writes:
+            await asyncio.wait([write for _, write in self._writes])
+        failure: Exception | None = None
+        while self._writes:  # all of them, so that no failed write is left unread
+            digest, write = self._writes.popleft()
+            try:
+                if not write.cancelled():
+                    self._count(digest, write)
+            except (DiskFull, OSError) as error:
+                failure = error
+        if failure is not None:
+            raise failure

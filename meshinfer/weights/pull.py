@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from typing import Any
 
 from meshinfer.core.ids import Digest
 from meshinfer.errors import MeshInferError
@@ -29,10 +30,13 @@ class Pull:
         self._left = len(self._wanted)
         self._done_bytes = partial.done_bytes
         self._changed = asyncio.Event()
+        self._ended = asyncio.Event()
         self._sources = 0
         self._idle = 0
         self.reason: MeshInferError | None = None
         self.hopeless = False
+        if self.finished:
+            self._ended.set()
         self._tell()
 
     @property
@@ -74,13 +78,26 @@ class Pull:
         self._done_bytes += size
         self._tell()
         if self.finished:
-            self._wake()
+            self._end()
 
     def give_up(self, reason: MeshInferError) -> None:
         """A source leaves; what it lacked may now be lacked by all who are left."""
         self.reason = reason
         self._sources -= 1
         self._check_hope()
+
+    async def unless_over(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work`, but no longer than the pull lasts: a source that dials a dead PC, or waits to
+        try again, must not hold up what the others have finished."""
+        tasks = [asyncio.ensure_future(work), asyncio.ensure_future(self._ended.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if not tasks[0].cancelled():
+            tasks[0].result()
 
     async def wait(self) -> None:
         """Until there may be something to take, the stage is complete, or `hopeless` holds."""
@@ -90,15 +107,23 @@ class Pull:
             self._check_hope()
             await changed.wait()
         finally:
-            self._idle -= 1
+            if changed is self._changed:  # cancelled: nobody woke it
+                self._idle -= 1
 
     def _check_hope(self) -> None:
         """When all sources that are left wait for each other, no piece will come any more."""
         if self._idle >= self._sources and not self.finished:
             self.hopeless = True
-            self._wake()
+            self._end()
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._wake()
 
     def _wake(self) -> None:
+        """Whoever waits is busy from now on, although it runs only later: a source that leaves or
+        waits before that must not count it as waiting."""
+        self._idle = 0
         self._changed.set()
         self._changed = asyncio.Event()
 

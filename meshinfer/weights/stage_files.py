@@ -70,19 +70,31 @@ def is_plain_file(path: Path) -> bool:
 
 def publish_folder(folder: Path, final: Path) -> Path:
     """Everything on the disk, then the rename. Somebody else may have been faster: their folder has
-    the same digest, so ours is dropped."""
+    the same digest, so ours is dropped. The journal goes last: a process that is killed before the
+    rename has its pieces still."""
     for path in folder.iterdir():
         sync_file(path)
     sync_folder(folder)
     final.parent.mkdir(parents=True, exist_ok=True)
+    if final.exists() and not _holds_a_stage(final):
+        shutil.rmtree(final)
     try:
         folder.rename(final)
     except OSError:
-        if not (final / MANIFEST_FILE).is_file():
+        if not _holds_a_stage(final):
             raise
         shutil.rmtree(folder, ignore_errors=True)
+    (final / JOURNAL_FILE).unlink(missing_ok=True)
     sync_folder(final.parent)
     return final
+
+
+def _holds_a_stage(final: Path) -> bool:
+    """Whether the manifest is that of the folder's name; the files are checked before a load."""
+    try:
+        return read_manifest(final).digest == final.name
+    except ShardCorrupt:
+        return False
 
 
 def _is_right(folder: Path, place: Placement) -> bool:

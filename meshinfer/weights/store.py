@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from uuid import uuid4
 
 from meshinfer.core.ids import Digest
 from meshinfer.core.model import StageManifest, UnitRange
@@ -31,12 +31,10 @@ from meshinfer.weights.lock import FileLock
 from meshinfer.weights.manifest import Placement, check_manifest, is_digest, placements
 from meshinfer.weights.partial_stage import PartialStage
 from meshinfer.weights.stage_files import (
-    JOURNAL_FILE,
     is_plain_file,
     is_whole,
     publish_folder,
     read_manifest,
-    right_pieces,
     write_manifest,
 )
 
@@ -140,6 +138,7 @@ class Store:
         process that fetches the same stage has its own folder. Raises ShardCorrupt (a manifest that
         breaks the rules), DiskFull."""
         check_manifest(manifest)
+        self._sweep_partials()
         for number in count():
             name = manifest.digest if number == 0 else f"{manifest.digest}.{number}"
             lock = FileLock(self._partials / f"{name}.lock")
@@ -159,6 +158,17 @@ class Store:
                 raise
         raise AssertionError("unreachable: count() does not end")
 
+    def _sweep_partials(self) -> None:
+        """Remove what nobody fills any more because the stage came another way."""
+        for lock_path in self._partials.glob("*.lock"):
+            folder = lock_path.with_suffix("")
+            if not folder.exists() or self.stage_folder(Digest(folder.name.split(".")[0])) is None:
+                continue
+            lock = FileLock(lock_path)
+            if lock.try_acquire():
+                shutil.rmtree(folder, ignore_errors=True)
+                lock.release()
+
     def publish(self, folder: Path, manifest: StageManifest) -> Path:
         """Take a folder of just made files (from `scratch`) as a stage. Raises ShardCorrupt unless
         they are what the manifest says, DiskFull."""
@@ -173,13 +183,17 @@ class Store:
     def scratch(self) -> Iterator[Path]:
         """An empty folder on the same disk, removed afterwards unless it was published. What killed
         processes left is removed too."""
-        self._scratch.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        with disk_errors(self._scratch):
-            folder = Path(tempfile.mkdtemp(dir=self._scratch, prefix="stage-"))
+        # The lock comes first: a folder without one would be nobody's.
+        folder = self._scratch / f"stage-{uuid4().hex}"
         lock = FileLock(folder.with_suffix(".lock"))
-        lock.try_acquire()
+        with disk_errors(self._root):
+            while not lock.try_acquire():  # another process sweeps it just now
+                folder = self._scratch / f"stage-{uuid4().hex}"
+                lock = FileLock(folder.with_suffix(".lock"))
         try:
+            with disk_errors(self._root):
+                folder.mkdir()
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -233,22 +247,16 @@ class Store:
             if target.exists():
                 self._remove(folder)
                 return
-            right = right_pieces(folder, manifest)
             with contextlib.suppress(FileNotFoundError):  # another process did it
-                folder.rename(target)
-                lines = "".join(f"{digest}\n" for digest in sorted(right))
-                (target / JOURNAL_FILE).write_text(lines, encoding="ascii")
+                folder.rename(target)  # without a journal every piece is looked at
         finally:
             lock.release()
 
     def _remove(self, folder: Path) -> None:
         """Out of sight at once, then away."""
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=self._scratch, prefix="altered-"))
-        with contextlib.suppress(FileNotFoundError):
+        with self.scratch() as aside, contextlib.suppress(FileNotFoundError):
             folder.rename(aside / "stage")
             sync_folder(folder.parent)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _location(folder: Path, place: Placement) -> PieceLocation:

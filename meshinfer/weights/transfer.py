@@ -7,10 +7,12 @@ Links come in open; files are read, hashed and written on the caller's executor.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import TypeVar
 
 from meshinfer.core.ids import Digest
 from meshinfer.core.model import StageManifest
@@ -33,6 +35,7 @@ TRANSFER_VERSION = 1
 READ_AHEAD = 8
 """Pieces that a server reads before the first is sent: 8 MiB of memory a link."""
 
+_T = TypeVar("_T")
 _Read = asyncio.Future[bytes | None]
 _Sleep = Callable[[float], Awaitable[None]]
 
@@ -116,14 +119,30 @@ async def pull_stage(
     if ready is not None:
         progress(manifest.size, manifest.size)
         return ready
-    partial = await loop.run_in_executor(executor, store.partial, manifest)
-    try:
+    with contextlib.ExitStack() as held:
+        opening = loop.run_in_executor(
+            executor, lambda: held.enter_context(store.partial(manifest))
+        )
+        partial = await _to_the_end(opening)
         pull = Pull(partial, progress, executor)
         dials = (sources,) if callable(sources) else tuple(sources)
         await _ask_all(pull, [PieceSource(dial, pull, patience, sleep) for dial in dials])
-        return await loop.run_in_executor(executor, partial.publish)
-    finally:
-        partial.close()
+        return await _to_the_end(loop.run_in_executor(executor, partial.publish))
+
+
+async def _to_the_end(work: asyncio.Future[_T]) -> _T:
+    """The result of work on a thread. A thread cannot be cancelled: it holds the partial stage's
+    lock and files, so a cancelled caller waits until it has let go."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        work.exception()  # seen: the caller is no longer interested
+        raise cancelled
+    return work.result()
 
 
 async def _ask_all(pull: Pull, sources: Sequence[PieceSource]) -> None:

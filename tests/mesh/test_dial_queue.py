@@ -96,8 +96,34 @@ def test_a_new_address_is_news() -> None:
     own = queue()
     own.hint(PEER, [THERE], 0.0)
     own.failed(only(own.due(NOBODY, 0.0)), 0.0)
-    own.hint(PEER, [ELSEWHERE], 0.1)
-    assert set(only(own.due(NOBODY, 0.1)).addresses) == {THERE, ELSEWHERE}
+    own.hint(PEER, [ELSEWHERE], 0.6)
+    assert set(only(own.due(NOBODY, 0.6)).addresses) == {THERE, ELSEWHERE}
+
+
+def test_news_all_the_time_are_no_reason_to_dial_all_the_time() -> None:
+    """Anybody on the LAN can announce a PC at one address after another."""
+    own = queue()
+    dials = 0
+    for tick in range(1000):
+        now = 0.01 * tick
+        own.hint(PEER, [Address("192.168.1.2", 1 + tick)], now, fresh=True)
+        for target in own.due(NOBODY, now):
+            own.failed(target, now)
+            dials += 1
+    assert 18 <= dials <= 21
+
+
+def test_a_seed_whose_pc_was_set_up_anew_is_taken_as_it_is() -> None:
+    """Its key, and so its id, is another one now; the person named the address, not the id."""
+    own = queue()
+    own.seed(THERE, 0.0)
+    own.reached(only(own.due(NOBODY, 0.0)), PEER, THERE, 0.1)
+    target = only(own.due(NOBODY, 10.0))
+    assert target.node == PEER
+    own.failed(target, 10.0, refused=True)
+    assert only(own.due(NOBODY, 11.3)).node is None
+    own.failed(target, 12.0, refused=True)
+    assert target.due_at >= 60.0, "of another fleet, then"
 
 
 def test_a_restart_on_another_port_is_tried_before_the_stale_one() -> None:

@@ -96,6 +96,17 @@ def test_sleep_ends_office_lease_and_links_and_begins_a_new_incarnation() -> Non
     assert own.introduction(1, T0 + 0.1).incarnation == 20
 
 
+def test_a_pc_that_leaves_does_not_lead_itself_when_its_links_have_ended() -> None:
+    own = state()
+    own.link_up(1, PEER, PEER, told(), T0)
+    own.leave(T0)
+    steps = own.link_down(1, T0 + 0.1)
+    for tick in range(200):
+        steps += own.tick(T0 + 0.1 * tick)
+    assert not [step for step in steps if isinstance(step, Persist)]
+    assert own.view(T0 + 20.0).leader is None
+
+
 def test_a_message_of_a_closed_link_does_nothing() -> None:
     own = state()
     own.link_up(1, PEER, PEER, told(), T0)

@@ -7,7 +7,7 @@ import pytest
 from meshinfer.core.fleet import Address, Capacity, MemberState
 from meshinfer.core.ids import NO_EPOCH, Epoch, NodeId
 from meshinfer.mesh.instructions import CloseLink, Instruction, Redial
-from meshinfer.mesh.membership import Membership
+from meshinfer.mesh.membership import MOST_LINKS, Membership
 from meshinfer.mesh.timing import MeshTiming
 from meshinfer.wire.hello import Introduction
 from meshinfer.wire.membership import Heartbeat
@@ -254,3 +254,15 @@ def test_waking_up_forgets_everybody() -> None:
     table.membership.join(2, THIRD, ME, told(), 0.1)
     assert {step.link for step in table.membership.clear() if isinstance(step, CloseLink)} == {1, 2}
     assert table.membership.members() == ()
+
+
+def test_the_links_of_one_pc_are_bounded_and_a_restart_begins_anew() -> None:
+    table = Table()
+    for number in range(2, MOST_LINKS + 1):
+        assert table.membership.join(number, PEER, PEER, told(link=number), 0.0) == []
+    (step,) = table.membership.join(99, PEER, PEER, told(link=99), 0.0)
+    assert isinstance(step, CloseLink)
+    assert step.link == 99
+    assert table.membership.owner(99) is None
+    table.membership.join(100, PEER, PEER, told(incarnation=2), 0.0)
+    assert [link.number for link in table.membership.links()] == [100]

@@ -151,6 +151,21 @@ def test_a_leader_that_restarts_at_once_again_and_again(seed: int) -> None:
     assert counters == sorted(counters)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_late_joiner_is_asked_for_its_lease_at_once(seed: int) -> None:
+    fleet = Simulator(seed, 4)
+    *first, late = fleet.pcs.values()
+    for pc in first:
+        pc.holds_model = True  # the leader keeps its office
+        fleet.start(pc.node)
+    fleet.advance(6.0)
+    before = len(fleet.elections)
+    fleet.start(late.node)
+    fleet.advance(1.0)
+    assert fleet.agreed()
+    assert len(fleet.elections) == before
+
+
 @pytest.mark.parametrize("loss", [0.02, 0.1])
 def test_lost_messages_are_said_again_without_a_new_election(loss: float) -> None:
     """J09."""

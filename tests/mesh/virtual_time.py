@@ -36,6 +36,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return 1000.0 + self._jumping.skipped_s
 
+    def hang(self, seconds: float) -> None:
+        """As if a callback had blocked the loop for so long."""
+        self._jumping.skipped_s += seconds
+
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         done = self.create_future()
         try:

@@ -36,15 +36,31 @@ def cut_at(*ends: int) -> tuple[UnitRange, ...]:
     return tuple(UnitRange(first, end) for first, end in zip(bounds, bounds[1:], strict=False))
 
 
+def computes_in(precision: str) -> bool:
+    import openvino as ov
+
+    offered = ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return precision == "f32" or precision.upper() in offered
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_smollm2_split_equals_whole_bit_for_bit(smollm2: Path, precision: str) -> None:
     """2, 3 and 5 stages, between layers and inside them; prefill and 64 decode steps of three
-    sequences of different lengths at once. bf16 where the CPU computes in it."""
-    try:
-        report = verify(smollm2, stages=(2, 3, 5), precisions=(precision,), steps=64, threads=2)
-    except UsageError as error:
-        pytest.skip(str(error))
+    sequences of different lengths at once.
+
+    A CPU that cannot compute in bf16 has nothing to compare in it: then `verify` must refuse."""
+    if not computes_in(precision):
+        with pytest.raises(UsageError, match=f"cannot compute in {precision}"):
+            verify(smollm2, precisions=(precision,))
+        return
+    report = verify(
+        smollm2, stages=(2, 3, 5), precisions=(precision,), steps=64, sequences=3, threads=2
+    )
+    assert [(check.stages, check.precision) for check in report.checks] == [
+        (stages, precision) for stages in (2, 2, 3, 3, 5, 5)
+    ]
     assert [check.difference for check in report.checks] == [0.0] * 6
+    assert report.not_run == ()
 
 
 def test_smollm2_with_embedding_and_head_by_themselves(smollm2: Path) -> None:

@@ -10,6 +10,7 @@ from openvino import opset13 as ops
 
 from meshinfer.core.model import UnitRange
 from meshinfer.errors import StageFailed
+from meshinfer.node.verify import verify
 from meshinfer.weights.cut import cut, read_model
 from meshinfer.weights.cut_points import find_units
 from tests.weights.chain import PLAIN, logits, parts, whole
@@ -32,6 +33,25 @@ def test_stages_give_the_logits_of_the_whole_wherever_it_is_cut(
     expected = logits(whole(xml), PROMPT, 4)
     for border in range(1, 8):
         assert np.array_equal(logits(parts(xml, [border]), PROMPT, 4), expected), border
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["genai", "optimum"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_engine_that_ships_computes_every_cut_exactly(
+    save_tiny: SaveTiny, style: str, tied: bool
+) -> None:
+    """Through engine.paged, two sequences at once: every border, the embedding and the head by
+    themselves, and every unit by itself; in bf16 too where this CPU computes in it."""
+    singles = tuple(UnitRange(unit, unit + 1) for unit in range(8))
+    cuts = [(UnitRange(0, border), UnitRange(border, 8)) for border in range(1, 8)]
+    report = verify(
+        save_tiny(style=style, tied=tied), steps=4, sequences=2, cuts=[*cuts, singles], threads=1
+    )
+    precisions = {check.precision for check in report.checks}
+    assert "f32" in precisions
+    assert len(precisions) + len(report.not_run) == 2
+    assert [check.difference for check in report.checks] == [0.0] * 8 * len(precisions)
 
 
 @pytest.mark.slow

@@ -121,6 +121,25 @@ def test_a_model_on_the_disk_is_prepared_without_the_network(
     assert told == []
 
 
+def test_a_folder_of_another_model_under_that_name_is_not_touched(
+    tmp_path: Path, save_tiny: SaveTiny
+) -> None:
+    made = make_model_folder(tmp_path, save_tiny())
+    made.path.rename(tmp_path / "smollm2-135m")
+    with pytest.raises(ModelNotFound, match="holds tiny, not smollm2-135m"):
+        prepare(ModelId("smollm2-135m"), tmp_path, untold)
+    assert open_folder(tmp_path / "smollm2-135m").model == "tiny"
+
+
+def test_a_half_made_folder_is_not_seen(tmp_path: Path, save_tiny: SaveTiny) -> None:
+    """Everything but the rename is done when the process is killed."""
+    made = make_model_folder(tmp_path, save_tiny())
+    made.path.rename(tmp_path / ".tiny.new-x1")
+    assert list_folders(tmp_path) == ()
+    with pytest.raises(ModelNotFound, match="not on this PC"):
+        find_folder(tmp_path, ModelId("tiny"))
+
+
 def test_a_model_that_cannot_be_served_is_refused_before_it_is_fetched(tmp_path: Path) -> None:
     with pytest.raises(StageFailed, match=r"qwen2\.5-coder-0\.5b cannot be served: .*Q5_0"):
         prepare(ModelId("qwen2.5-coder-0.5b"), tmp_path, untold)

@@ -1,20 +1,27 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from meshinfer.errors import StageFailed
+from meshinfer.errors import ShardCorrupt, StageFailed
 from meshinfer.weights.gguf import convert, read_facts
-from meshinfer.weights.gguf_header import GgufHeader, TensorInfo
+from meshinfer.weights.gguf_header import GgufHeader, TensorInfo, read_header
 from tests.weights.gguf_writer import F32, LLAMA, Q4_0, Q5_0, gguf_bytes
 
 
 def _header(*tensors: tuple[str, int], **changes: Any) -> GgufHeader:
     metadata = {**LLAMA, **{key.replace("__", "."): value for key, value in changes.items()}}
     table = tuple(TensorInfo(name, (64, 64), kind) for name, kind in tensors)
-    return GgufHeader({key: value for key, value in metadata.items() if value is not None}, table)
+    kept = {key: value for key, value in metadata.items() if value is not None}
+    return GgufHeader(
+        {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()},
+        table,
+    )
 
 
 def test_the_facts_that_the_graph_lacks() -> None:
@@ -79,6 +86,28 @@ def test_a_model_that_never_ends_is_refused() -> None:
     )
     with pytest.raises(StageFailed, match="no token that ends an answer"):
         read_facts(header)
+
+
+@pytest.mark.parametrize("key", ["tokens", "token_type"])
+@pytest.mark.parametrize("value", [7, 1.5, "text", True])
+def test_a_vocabulary_that_is_no_list_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(ShardCorrupt, match="no list of tokens"):
+        read_facts(_header(**{f"tokenizer__ggml__{key}": value}))
+
+
+@given(noise=st.binary(min_size=1, max_size=40), where=st.integers(0, 700))
+def test_any_damage_of_a_file_is_refused_or_gives_facts_of_the_right_kinds(
+    tmp_path_factory: pytest.TempPathFactory, noise: bytes, where: int
+) -> None:
+    data = bytearray(gguf_bytes(LLAMA, [("token_embd.weight", [64, 256], Q4_0)]))
+    data[where : where + len(noise)] = noise
+    path = tmp_path_factory.mktemp("damage") / "m.gguf"
+    path.write_bytes(data)
+    with contextlib.suppress(ShardCorrupt, StageFailed):  # anything else fails the test
+        facts = read_facts(read_header(path))
+        assert facts.context_length > 0
+        assert facts.stop_tokens
+        assert all(token >= 0 for token in facts.stop_tokens)
 
 
 def test_a_refused_file_is_left_alone(tmp_path: Path) -> None:

