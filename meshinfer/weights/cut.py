@@ -98,7 +98,7 @@ class _Stage:
                 parameters.insert(0, self._open_entry(needed))
             nodes = [self._graph.nodes[place] for place in sinks]
             stage = ov.Model([self._result()], nodes, parameters, f"stage_{self._units}")
-            _copy_runtime_info(self._model, stage)
+            copy_runtime_info(self._model, stage)
             stage.validate_nodes_and_infer_types()
         return stage
 
@@ -176,7 +176,7 @@ class _Stage:
         return result
 
 
-def _copy_runtime_info(source: Any, target: Any) -> None:
+def copy_runtime_info(source: Any, target: Any) -> None:
     """Options such as ACTIVATIONS_SCALE_FACTOR keep f16 devices from overflowing; an ov.Model that
     is made anew has none."""
     for path, value in _leaves(source.get_rt_info(), []):

@@ -36,7 +36,8 @@ from meshinfer.weights.disk import (
     sync_folder,
     write_whole,
 )
-from meshinfer.weights.gguf import GgufFacts, convert
+from meshinfer.weights.facts import ModelFacts
+from meshinfer.weights.gguf import convert
 from meshinfer.weights.lock import exclusive
 from meshinfer.weights.plain_name import objection
 from meshinfer.weights.progress import Progress, Tell
@@ -125,7 +126,7 @@ def prepare_gguf(
     return ModelFolder(models_root / model, description)
 
 
-def describe(model: ModelId, folder: Path, facts: GgufFacts, source: str) -> Description:
+def describe(model: ModelId, folder: Path, facts: ModelFacts, source: str) -> Description:
     """Of an IR that was just written. Raises StageFailed when it cannot be cut."""
     import openvino as ov
 

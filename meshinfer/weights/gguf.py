@@ -1,7 +1,7 @@
 """A GGUF file becomes an IR with tokenizers, through openvino_genai's reader; torch is not needed.
 
-A GGUF path enters; the IR lies in a folder, and what its graph lacks leaves as GgufFacts. Called by
-`prepare`, in a process of its own.
+A GGUF path enters; the IR lies in a folder, and what its graph lacks leaves as ModelFacts. Called
+by `prepare`, in a process of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from meshinfer.errors import ShardCorrupt, StageFailed
 from meshinfer.weights.cut import openvino_errors
 from meshinfer.weights.disk import disk_errors, require_room
 from meshinfer.weights.end_tokens import end_tokens
+from meshinfer.weights.facts import ModelFacts
 from meshinfer.weights.gguf_header import GgufHeader, read_header
 
 MODEL_FILES = (
@@ -40,18 +40,7 @@ _ROOM_FACTOR = 1.4
 """IR over GGUF: 0.97 (Q4_1 of the 135M); K-quants other than Q4_K become f16."""
 
 
-@dataclass(frozen=True, slots=True)
-class GgufFacts:
-    """What the graph does not say."""
-
-    architecture: str
-    context_length: int  # tokens
-    stop_tokens: tuple[int, ...]
-    bos: int | None
-    chat_template: str
-
-
-def read_facts(header: GgufHeader) -> GgufFacts:
+def read_facts(header: GgufHeader) -> ModelFacts:
     """Raises StageFailed for a model that the reader would compute wrongly or not at all: an
     unknown architecture, scaled rotary positions, a sliding window, experts, unread tensors."""
     refuse_unreadable(header)
@@ -66,7 +55,7 @@ def read_facts(header: GgufHeader) -> GgufFacts:
     if not stops:
         raise StageFailed("The GGUF names no token that ends an answer.", _CHOOSE)
     bos = metadata.get("tokenizer.ggml.bos_token_id")
-    return GgufFacts(
+    return ModelFacts(
         header.architecture, context, stops, bos if isinstance(bos, int) else None, template
     )
 
@@ -126,7 +115,7 @@ def _special_tokens(metadata: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def convert(gguf: Path, scratch: Path) -> GgufFacts:
+def convert(gguf: Path, scratch: Path) -> ModelFacts:
     """Write MODEL_FILES into the empty folder `scratch`. The original is not touched. Blocks, and
     takes memory of about twice the file. Raises StageFailed, ShardCorrupt, DiskFull."""
     facts = read_facts(read_header(gguf))

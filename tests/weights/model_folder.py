@@ -8,9 +8,9 @@ from pathlib import Path
 from meshinfer.core.ids import ModelId
 from meshinfer.weights.description import DESCRIPTION_FILE, to_json
 from meshinfer.weights.folder import ModelFolder, describe, open_folder
-from meshinfer.weights.gguf import GgufFacts
+from meshinfer.weights.gguf import ModelFacts
 
-FACTS = GgufFacts("llama", 2048, (2, 7), 1, "{{ messages }}")
+FACTS = ModelFacts("llama", 2048, (2, 7), 1, "{{ messages }}")
 
 
 def make_model_folder(models_root: Path, xml: Path, model: str = "tiny") -> ModelFolder:
