@@ -63,7 +63,11 @@ class Trust:
         data = connection.getpeercert(binary_form=True) if connection is not None else None
         if data is None:
             raise TrustRefused("The connection has no certificate.", "Join the fleet first.")
-        certificate = x509.load_der_x509_certificate(data)
+        return self.member(x509.load_der_x509_certificate(data))
+
+    def member(self, certificate: x509.Certificate) -> NodeId:
+        """Whose certificate of this fleet's authority (the caller checked that) this is. Raises
+        TrustRefused: it names another PC than its key, is out of date, or was revoked."""
         node = _key_bound_name(certificate)
         self._check_dates(node, certificate)
         if self._refuses(node):

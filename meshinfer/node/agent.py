@@ -23,6 +23,7 @@ from meshinfer.core.ids import short
 from meshinfer.link.base import MESH, RING, TRANSFER, Link
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import Identity, load
+from meshinfer.link.seal import Sealer
 from meshinfer.link.server import LinkServer
 from meshinfer.link.trust import Trust
 from meshinfer.mesh.addresses import candidates
@@ -84,7 +85,7 @@ class Agent:
         dialer = WebSocketDialer(trust)
         me = self._me()
         mesh = self._mesh(me, dialer)
-        node = Node(self._parts(mesh, dialer))
+        node = Node(self._parts(mesh, dialer, trust))
         handlers = {
             MESH: node.accept_mesh,
             RING: node.accept_ring,
@@ -147,7 +148,7 @@ class Agent:
             hints=self._discovery.hints() if self._settings.mdns else None,
         )  # fmt: skip
 
-    def _parts(self, mesh: Mesh, dialer: WebSocketDialer) -> NodeParts:
+    def _parts(self, mesh: Mesh, dialer: WebSocketDialer, trust: Trust) -> NodeParts:
         settings = self._settings
         return NodeParts(
             mesh=mesh,
@@ -155,6 +156,7 @@ class Agent:
             runner=self._stages,
             fetch=ShardSource(self._store, dialer, mesh, self._disk).fetch,
             dialer=dialer,
+            seals=Sealer(trust),
             plan_for=FleetPlanner(settings.precision, settings.stages),
             room=lambda: self._measure().memory_free,
             clock=time.monotonic,

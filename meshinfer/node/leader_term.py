@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from meshinfer.core.fleet import FleetView
-from meshinfer.core.ids import Epoch, ModelId, NodeId, PlanId
+from meshinfer.core.fleet import FleetView, MemberState
+from meshinfer.core.ids import Digest, Epoch, ModelId, NodeId, PlanId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
 from meshinfer.core.plan import NoPlan, Plan
+from meshinfer.core.seal import Seal
 from meshinfer.core.together import together
 from meshinfer.errors import MeshInferError, NotReady, PeerLost
 from meshinfer.link.base import Dialer
@@ -30,6 +31,8 @@ from meshinfer.serve.inbox import Encoder, Language
 from meshinfer.serve.ring import LeaderRing, RingFacts
 
 REFRESH_S = 1.0
+MOST_HOLDERS = 16
+"""PCs that a stage is asked of at once: more links would only compete."""
 PASSING = (PeerLost.code, NotReady.code)
 
 log = logging.getLogger(__name__)
@@ -85,6 +88,7 @@ class TermTools:
     library: Library
     plan_for: PlanFor
     dialer: Dialer
+    seal: Callable[[Digest], Seal]
     desk: RingDesk
     clock: Callable[[], float]
 
@@ -230,7 +234,7 @@ class Generation:
             self._plan.model, ranges, lambda phase, done, total: None
         )
         places = {(0, index): manifest for index, manifest in enumerate(manifests)}
-        await self._commit.load(places, self._tools.mesh.view.me)
+        await self._commit.load(places, self._tools.seal, self._holders())
         with self._tools.desk.expect(self._facts, 0, stages[0].node) as head:
             await self._commit.activate()
             tail = await consume(
@@ -246,6 +250,12 @@ class Generation:
                 await self._serve(ring, *text)
             finally:
                 await ring.close("the plan ended")
+
+    def _holders(self) -> tuple[NodeId, ...]:
+        """Who may hold pieces: this PC all of them, those of the plan soon, others of old plans."""
+        view = self._tools.mesh.view
+        alive = [one.node for one in view.members if one.state is MemberState.ALIVE]
+        return tuple(dict.fromkeys((view.me, *self._commit.nodes, *alive)))[:MOST_HOLDERS]
 
     async def _serve(self, ring: LeaderRing, encoder: Encoder, language: Language) -> None:
         serving = Serving(self._plan, ring, encoder, language, self._tools.clock)

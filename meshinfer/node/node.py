@@ -20,6 +20,7 @@ from meshinfer.node.forward import ForwardDesk, ForwardDoor
 from meshinfer.node.leader_term import LeaderTerm, Library, PlanFor, TermOptions, TermTools
 from meshinfer.node.leadership import Leadership
 from meshinfer.node.ring_desk import RingDesk
+from meshinfer.node.seals import Seals
 from meshinfer.node.stage_job import KeeperOptions
 from meshinfer.node.stage_keeper import Fetch, StageKeeper
 from meshinfer.node.stage_runner import StageRunner
@@ -46,6 +47,7 @@ class NodeParts:
     runner: StageRunner
     fetch: Fetch
     dialer: Dialer
+    seals: Seals
     plan_for: PlanFor
     room: Callable[[], int]  # bytes that stages may use here now
     clock: Callable[[], float]
@@ -63,7 +65,9 @@ class Node:
         self._forward = ForwardDoor(parts.mesh)
         self.door = NodeDoor(parts.mesh, self._forward)
         self._desk = ForwardDesk(parts.mesh, self.door.generate_here)
-        self.keeper = StageKeeper(parts.mesh, parts.runner, parts.fetch, parts.room, parts.keeper)
+        self.keeper = StageKeeper(
+            parts.mesh, parts.runner, parts.fetch, parts.seals, parts.room, parts.keeper
+        )
         self._leadership = Leadership(parts.mesh, self.door, self._make_term)
         self._route()
 
@@ -93,6 +97,7 @@ class Node:
             library=parts.library,
             plan_for=parts.plan_for,
             dialer=parts.dialer,
+            seal=parts.seals.seal,
             desk=self.ring_desk,
             clock=parts.clock,
         )

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from meshinfer.core.fleet import FleetView, MemberState
-from meshinfer.core.ids import NodeId
+from meshinfer.core.ids import Digest, NodeId
 from meshinfer.core.model import ModelShape, StageManifest
 from meshinfer.core.plan import Plan
+from meshinfer.core.seal import Seal
 from meshinfer.errors import MeshInferError, PeerLost, TimedOut, from_code
 from meshinfer.wire.commit import (
     Activate,
@@ -115,12 +116,18 @@ class PlanCommit:
         everyone = set(self.nodes)
         await self._until(lambda: self._prepared >= everyone, PREPARE_PATIENCE_S, "to prepare")
 
-    async def load(self, manifests: dict[tuple[int, int], StageManifest], source: NodeId) -> None:
+    async def load(
+        self,
+        manifests: dict[tuple[int, int], StageManifest],
+        seal: Callable[[Digest], Seal],
+        sources: tuple[NodeId, ...],
+    ) -> None:
         """Have every stage fetched, compiled and tested."""
         for node in self.nodes:
             own = tuple(manifests[place] for place, one in self._stages.items() if one.node == node)
             self._heard[node] = self._clock()
-            await self._send(node, Load(self._plan.epoch, self._plan.id, own, (source,)))
+            seals = tuple(seal(manifest.digest) for manifest in own)
+            await self._send(node, Load(self._plan.epoch, self._plan.id, own, seals, sources))
         await self._until(lambda: self._all_in(StagePhase.READY), None, "to load its stage")
 
     async def activate(self) -> None:

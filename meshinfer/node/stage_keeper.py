@@ -19,9 +19,11 @@ from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import Epoch, NodeId, PlanId
 from meshinfer.core.model import StageManifest
 from meshinfer.core.plan import Plan, StagePlan
+from meshinfer.core.seal import Seal
 from meshinfer.core.together import together
 from meshinfer.core.units import format_bytes
 from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady, PeerLost, StageFailed
+from meshinfer.node.seals import Seals
 from meshinfer.node.stage_job import KeeperOptions, stage_job
 from meshinfer.node.stage_runner import StageRunner
 from meshinfer.wire.child import StageJob, StageNews
@@ -100,12 +102,14 @@ class StageKeeper:
         mesh: LeaseHolder,
         runner: StageRunner,
         fetch: Fetch,
+        seals: Seals,
         room: Callable[[], int],
         options: KeeperOptions,
     ) -> None:
         self._mesh = mesh
         self._runner = runner
         self._fetch = fetch
+        self._seals = seals
         self._room = room
         self._options = options
         self._commands: asyncio.Queue[tuple[NodeId, object]] = asyncio.Queue()
@@ -186,11 +190,11 @@ class StageKeeper:
         """All stages of this PC in one plan. The first that fails ends the others; each failure
         is reported, and a bug is logged: the agent and the next plan live on."""
         try:
-            stages = zip(self._jobs(held), message.manifests, strict=True)
+            stages = zip(self._jobs(held), message.manifests, message.seals, strict=True)
             await together(
                 *[
-                    self._serve_stage(held, job, manifest, message.sources)
-                    for job, manifest in list(stages)
+                    self._serve_stage(held, job, manifest, seal, message.sources)
+                    for job, manifest, seal in list(stages)
                 ]
             )
         except MeshInferError as error:
@@ -199,11 +203,17 @@ class StageKeeper:
             log.exception("plan %s: the leader sent other stages than planned", held.plan.id)
 
     async def _serve_stage(
-        self, held: HeldPlan, job: StageJob, manifest: StageManifest, sources: tuple[NodeId, ...]
+        self,
+        held: HeldPlan,
+        job: StageJob,
+        manifest: StageManifest,
+        seal: Seal,
+        sources: tuple[NodeId, ...],
     ) -> None:
-        """Fetch, load, run; whatever ends it is told to the leader."""
+        """Check, fetch, load, run; whatever ends it is told to the leader."""
         part = StagePart(held, job)
         try:
+            self._seals.signer(manifest.digest, seal)
             await together(self._keep_reporting(part), self._run_stage(part, manifest, sources))
         except MeshInferError as error:
             await self._report_failure(part, error)

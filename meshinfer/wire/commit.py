@@ -17,6 +17,7 @@ from enum import StrEnum
 from meshinfer.core.ids import Epoch, NodeId, PlanId
 from meshinfer.core.model import ModelShape, StageManifest
 from meshinfer.core.plan import Plan
+from meshinfer.core.seal import Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,13 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`manifests` are this PC's stages, in the order of the plan; `sources` hold their pieces."""
+    """`manifests` are this PC's stages, in the order of the plan, with a seal for each; `sources`
+    may hold their pieces."""
 
     epoch: Epoch
     plan: PlanId
     manifests: tuple[StageManifest, ...]
+    seals: tuple[Seal, ...]
     sources: tuple[NodeId, ...]
 
 

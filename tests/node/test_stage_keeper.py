@@ -13,8 +13,9 @@ from meshinfer.core.fleet import Address, FleetView
 from meshinfer.core.ids import Digest, Epoch, ModelId, NodeId, PlanId
 from meshinfer.core.model import StageManifest, UnitRange
 from meshinfer.core.plan import Pipeline, Plan, PlanKind, StagePlan
+from meshinfer.core.seal import Seal
 from meshinfer.engine.toy import ToyModel
-from meshinfer.errors import DiskFull, PeerLost, StageFailed
+from meshinfer.errors import DiskFull, PeerLost, StageFailed, TrustRefused
 from meshinfer.node.stage_job import KeeperOptions
 from meshinfer.node.stage_keeper import StageKeeper
 from meshinfer.node.stage_runner import Tell
@@ -44,6 +45,21 @@ def plan(name: str, epoch: Epoch = EPOCH, weight: int = 100) -> Plan:
 
 
 MANIFEST = StageManifest(ModelId("m"), Digest("d"), UnitRange(0, 5), "2026.4", (), Digest("s"))
+
+
+SEAL = Seal(b"certificate", b"by the leader")
+
+
+class Vouchers:
+    """One signature is right. Implements node.seals.Seals."""
+
+    def seal(self, digest: Digest) -> Seal:
+        return SEAL
+
+    def signer(self, digest: Digest, seal: Seal) -> NodeId:
+        if (digest, seal) != (MANIFEST.digest, SEAL):
+            raise TrustRefused("nobody of this fleet")
+        return LEADER
 
 
 class Leader:
@@ -111,7 +127,7 @@ async def fetched(manifest: object, sources: object, tell: Callable[[int, int], 
 @asynccontextmanager
 async def keeping(leader: Leader, runner: Runner, fetch=fetched, room: int = 1000):  # type: ignore[no-untyped-def]
     options = KeeperOptions("state", Address("127.0.0.1", 1), 0, False)
-    keeper = StageKeeper(leader, runner, fetch, lambda: room, options)
+    keeper = StageKeeper(leader, runner, fetch, Vouchers(), lambda: room, options)
     task = asyncio.create_task(keeper.run())
     try:
         yield keeper
@@ -127,7 +143,7 @@ def in_phase(phase: StagePhase) -> Callable[[object], bool]:
 async def serve(keeper: StageKeeper, leader: Leader, name: str) -> None:
     keeper.post(LEADER, Prepare(plan(name), SHAPE))
     await leader.wait_for(lambda m: m == Prepared(PlanId(name)))
-    keeper.post(LEADER, Load(EPOCH, PlanId(name), (MANIFEST,), (LEADER,)))
+    keeper.post(LEADER, Load(EPOCH, PlanId(name), (MANIFEST,), (SEAL,), (LEADER,)))
     await leader.wait_for(lambda m: in_phase(StagePhase.READY)(m) and m.plan == name)  # type: ignore[attr-defined]
     keeper.post(LEADER, Activate(EPOCH, PlanId(name)))
     await leader.wait_for(lambda m: in_phase(StagePhase.SERVING)(m) and m.plan == name)  # type: ignore[attr-defined]
@@ -201,7 +217,7 @@ async def test_a_fetch_that_fails_names_its_reason() -> None:
     leader, runner = Leader(), Runner()
     async with keeping(leader, runner, full) as keeper:
         keeper.post(LEADER, Prepare(plan("one"), SHAPE))
-        keeper.post(LEADER, Load(EPOCH, PlanId("one"), (MANIFEST,), (LEADER,)))
+        keeper.post(LEADER, Load(EPOCH, PlanId("one"), (MANIFEST,), (SEAL,), (LEADER,)))
         report = await leader.wait_for(in_phase(StagePhase.FAILED))
     assert isinstance(report, StageReport)
     assert report.code == "disk_full"
@@ -218,3 +234,23 @@ async def test_a_lost_lease_ends_the_plan(accepted: set[Epoch]) -> None:
         async with asyncio.timeout(5):
             await runner.empty.wait()
         assert keeper.held is None
+
+
+async def test_a_manifest_that_nobody_of_the_fleet_signed_is_neither_fetched_nor_loaded() -> None:
+    leader, runner = Leader(), Runner()
+    asked: list[object] = []
+
+    async def fetch(manifest: object, sources: object, tell: object) -> Path:
+        asked.append(manifest)
+        return Path("stage")
+
+    async with keeping(leader, runner, fetch) as keeper:
+        keeper.post(LEADER, Prepare(plan("one"), SHAPE))
+        await leader.wait_for(lambda m: m == Prepared(PlanId("one")))
+        forged = Seal(b"certificate", b"by somebody")
+        keeper.post(LEADER, Load(EPOCH, PlanId("one"), (MANIFEST,), (forged,), (LEADER,)))
+        failed = await leader.wait_for(in_phase(StagePhase.FAILED))
+    assert isinstance(failed, StageReport)
+    assert failed.code == TrustRefused.code
+    assert not asked
+    assert not runner.loaded

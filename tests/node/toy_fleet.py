@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,7 +24,10 @@ from meshinfer.engine.thread import EngineThread
 from meshinfer.engine.toy import ToyModel, ToyStage
 from meshinfer.engine.toy_tokenizer import BEGIN_TOKEN, END_TOKEN, ByteTokenizer
 from meshinfer.link.base import MESH, RING
+from meshinfer.link.identity import found
 from meshinfer.link.memory import MemoryDialer, MemoryNetwork
+from meshinfer.link.seal import Sealer
+from meshinfer.link.trust import Trust
 from meshinfer.mesh.runner import Mesh
 from meshinfer.mesh.timing import ElectionTiming, MeshTiming
 from meshinfer.mesh.world import Me, World
@@ -152,11 +156,12 @@ class ToyNode:
 class ToyFleet:
     """Start and stop PCs, ask questions, wait for states. Every wait has a deadline."""
 
-    def __init__(self) -> None:
+    def __init__(self, state_dir: Path) -> None:
         self.network = MemoryNetwork()
         self.nodes: dict[str, ToyNode] = {}
         self._epochs: dict[str, MemoryEpochs] = {}
         self._starts: dict[str, int] = {}
+        self.seals = Sealer(Trust(found(state_dir)))
 
     def start(self, name: str, memory: int = MEMORY, stages: int | None = None) -> ToyNode:
         """A PC that knows the addresses of those already there."""
@@ -184,7 +189,7 @@ class ToyFleet:
         node = Node(
             NodeParts(
                 mesh=mesh, library=library, runner=runner, fetch=fetch, dialer=dialer,
-                plan_for=FleetPlanner("f32", stages), room=lambda: memory, clock=time.monotonic,
+                seals=self.seals, plan_for=FleetPlanner("f32", stages), room=lambda: memory, clock=time.monotonic,
                 keeper=KeeperOptions("", ring, 0, False),
                 term=TermOptions(settle_s=0.15, retry_s=0.1, recheck_s=0.2),
             )
@@ -253,13 +258,14 @@ async def end(toy: ToyNode) -> None:
 
 @asynccontextmanager
 async def toy_fleet(*names: str, **options: int) -> AsyncIterator[ToyFleet]:
-    fleet = ToyFleet()
-    try:
-        for name in names:
-            fleet.start(name, **options)
-        yield fleet
-    finally:
-        await fleet.close()
+    with tempfile.TemporaryDirectory() as state_dir:
+        fleet = ToyFleet(Path(state_dir))
+        try:
+            for name in names:
+                fleet.start(name, **options)
+            yield fleet
+        finally:
+            await fleet.close()
 
 
 def question(text: str, max_tokens: int = 12) -> GenerationRequest:

@@ -17,12 +17,16 @@ from meshinfer.core.model import (
     UnitRange,
 )
 from meshinfer.core.plan import Pipeline, Plan, PlanKind, StagePlan
+from meshinfer.core.seal import Seal
 from meshinfer.errors import ProtocolViolation
 from meshinfer.wire import commit, registry
 
 EPOCH = Epoch(2**40, NodeId("n" * 52))
 PLAN = PlanId("0123456789abcdef")
 ADDRESSES = (Address("fe80::1234:5678:9abc:def0%Ethernet 2", 47000),) * 4
+
+
+SEAL = Seal(b"c" * 700, b"s" * 64)
 
 
 def stage(index: int) -> StagePlan:
@@ -48,12 +52,12 @@ def test_a_stage_of_20_gb_can_be_loaded() -> None:
     manifest = StageManifest(
         ModelId("m"), Digest("c" * 64), UnitRange(0, 9), "2026.4.1", (file,), Digest("d" * 64)
     )
-    message = commit.Load(EPOCH, PLAN, (manifest,), (NodeId("n" * 52),) * 32)
+    message = commit.Load(EPOCH, PLAN, (manifest,), (SEAL,), (NodeId("n" * 52),) * 32)
     assert registry.unpack(registry.pack(message), registry.welcome("mesh"))[0] == message
 
 
 def test_a_range_that_holds_nothing_is_refused_by_the_receiver() -> None:
-    message = commit.Load(EPOCH, PLAN, (), ())
+    message = commit.Load(EPOCH, PLAN, (), (), ())
     packed = registry.pack(message)
     assert registry.unpack(packed, registry.welcome("mesh"))[0] == message
     whole = stage(3)
