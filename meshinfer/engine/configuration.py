@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from meshinfer.engine.compiled_cache import CompiledCache
 from meshinfer.engine.openvino_error import openvino_errors
 from meshinfer.errors import StageFailed
 
@@ -32,6 +33,7 @@ class StageOptions:
     threads: int = 0  # 0: as many as the PC has
     deterministic: bool = False
     dynamic_quantization_group_size: int | None = None
+    compiled: CompiledCache | None = None  # where compiled stages are kept; None: nowhere
 
     def __post_init__(self) -> None:
         if self.precision not in ("f32", "bf16"):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from meshinfer.core.step import Step
 from meshinfer.engine.blocks import BlockTable, Chain, Placement
 from meshinfer.engine.cache_tensors import CacheTensors, allocate, memory_of
+from meshinfer.engine.compiled_cache import compile_model, worth_keeping
 from meshinfer.engine.configuration import (
     StageOptions,
     check_device,
@@ -84,7 +85,7 @@ class PagedStage:
         ports = read_ports(model)
         transform(model, ports, options.precision)
         with openvino_errors(f"Compiling for {options.device}", "Use another device."):
-            compiled = core.compile_model(model, options.device, properties(options))
+            compiled = _compiled(core, model, options, ports.has_attention)
         check_precision(compiled, options)
         cache = None
         if ports.has_attention:
@@ -191,3 +192,14 @@ class PagedStage:
         tensor = ov.Tensor(array, ov.Shape(array.shape), port.get_element_type())
         self._held[name] = (array, tensor)
         self._request.set_tensor(port, tensor)
+
+
+def _compiled(core: Any, model: Any, options: StageOptions, is_paged: bool) -> Any:
+    """The compiled model, from the cache where the device can load one."""
+    cache = options.compiled if worth_keeping(options.device, is_paged) else None
+    weights = sum(
+        constant.get_byte_size()
+        for constant in model.get_ops()
+        if constant.get_type_name() == "Constant"
+    )
+    return compile_model(core, model, options.device, properties(options), cache, weights)

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from meshinfer.core.together import together
+from meshinfer.engine.compiled_cache import CompiledCache
 from meshinfer.engine.paged import PagedStage, StageOptions
 from meshinfer.engine.selftest import self_test
 from meshinfer.engine.thread import EngineThread
@@ -43,6 +44,7 @@ async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> P
         cache_tokens=job.cache_tokens,
         threads=job.threads,
         deterministic=job.deterministic,
+        compiled=CompiledCache(Path(job.state_folder) / "compiled", Path(job.stage_folder).name),
     )
     pipe.send(StageNews(StagePhase.LOADING, 0.0))
     xml = Path(job.stage_folder) / "openvino_model.xml"

@@ -3,6 +3,7 @@
 identity/       key, certificate, fleet (link/identity.py)
 models/         models of this PC
 store/          stages
+compiled/       what devices made of stages (engine/compiled_cache.py)
 agent.lock      held by the running agent
 agent.json      its process id and API address
 incarnation     how often an agent has started here

@@ -189,7 +189,8 @@ class ToyFleet:
         node = Node(
             NodeParts(
                 mesh=mesh, library=library, runner=runner, fetch=fetch, dialer=dialer,
-                seals=self.seals, plan_for=FleetPlanner("f32", stages), room=lambda: memory, clock=time.monotonic,
+                seals=self.seals, plan_for=FleetPlanner("f32", stages), room=lambda: memory,
+                clock=time.monotonic,
                 keeper=KeeperOptions("", ring, 0, False),
                 term=TermOptions(settle_s=0.15, retry_s=0.1, recheck_s=0.2),
             )
