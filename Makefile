@@ -1,6 +1,7 @@
 # What people and CI run. `make` alone lists it; CONTRIBUTING.md has the rules behind it.
 
 VENV := .venv
+EXPORT_VENV := .venv-export
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST_ARGS ?=
@@ -14,12 +15,13 @@ SUPPORTED := import sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt fmt-check lint types clean
+.PHONY: help demo test test-export check fmt fmt-check lint types clean
 
 help:
 	@echo "make demo         three agents on this PC split a small model and answer (ONCE=1: then exit)"
 	@echo "make test         the tests that CI runs (PYTEST_ARGS='-m \"not slow\"' for the quick ones)"
-	@echo "make check        format, lint, types and tests: what CI runs"
+	@echo "make test-export  the tests of the export of checkpoints, with torch in $(EXPORT_VENV)"
+	@echo "make check        format, lint, types and all tests: what CI runs"
 	@echo "make fmt          format the code and mend what the linter can"
 	@echo "make clean        remove the environment, caches and what the demo left"
 
@@ -29,7 +31,11 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	@PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-check: fmt-check lint types test
+# The tests that need torch; `make test` leaves them out, as its environment has none.
+test-export: $(EXPORT_VENV)/.installed
+	@$(EXPORT_VENV)/bin/python -m pytest $(PYTEST_ARGS) tests/export
+
+check: fmt-check lint types test test-export
 
 fmt: $(VENV)/.installed-dev
 	@$(BIN)/ruff format .
@@ -48,7 +54,7 @@ types: $(VENV)/.installed-dev
 	@$(BIN)/mypy
 
 clean:
-	@rm -rf $(VENV) .demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(EXPORT_VENV) .demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@find . -name '*.egg-info' -maxdepth 2 -type d -prune -exec rm -rf {} +
 	@echo "Clean."
@@ -69,6 +75,14 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@$(ENSURE_PIP)
 	@$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
+	@echo "Installed."
+
+$(EXPORT_VENV)/.installed: pyproject.toml tools/export-constraints.txt | $(BIN)/python
+	@echo "Installing the export extra with a CPU build of torch into $(EXPORT_VENV) (2 GB) ..."
+	@$(BIN)/python -m venv --clear $(EXPORT_VENV)
+	@$(EXPORT_VENV)/bin/python -m pip --disable-pip-version-check --quiet install \
+	    --constraint tools/export-constraints.txt --editable '.[dev,export]'
+	@touch $@
 	@echo "Installed."
 
 $(BIN)/python:

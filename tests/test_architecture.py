@@ -54,23 +54,27 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "msgpack": ("wire/codec.py",),
     "zeroconf": ("mesh/discovery.py",),
     "ifaddr": ("mesh/*",),
-    "psutil": ("mesh/*", "node/*"),
+    "psutil": ("mesh/*", "node/*", "weights/template_check.py", "weights/export/*"),
     "aiohttp": ("link/*", "api/*"),
     "yarl": ("link/*",),
     "cryptography": ("link/*",),
     "openvino": ("engine/*", "weights/*", "mesh/device_probe.py"),
     "openvino_genai": ("engine/*", "weights/*"),
     "openvino_tokenizers": ("engine/*", "weights/*"),
-    "nncf": ("weights/*",),
-    "torch": ("weights/*",),
-    "transformers": ("weights/*",),
-    "optimum": ("weights/*",),
+    "gguf": ("weights/*",),
+    "nncf": ("weights/export/*",),
+    "torch": ("weights/export/*",),
+    "transformers": ("weights/export/*",),
+    "optimum": ("weights/export/*",),
+    "huggingface_hub": ("weights/hub.py", "weights/hub_errors.py"),
 }
 """The files behind which each dependency stays; what is not listed may not be imported."""
 
 GATED_STANDARD = {"ssl": ("link/*", "weights/download.py")}
 
-HEAVY = ("openvino", "openvino_genai", "torch", "transformers", "optimum", "nncf")
+HEAVY = (
+    "openvino", "openvino_genai", "torch", "transformers", "optimum", "nncf", "huggingface_hub",
+)  # fmt: skip
 """Never loaded by a command that only asks an agent, nor by an agent without a stage."""
 
 UNSAFE_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}

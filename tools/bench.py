@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.benches.report import Report
 
-SUITES = ("split", "fleet", "agent")
+SUITES = ("split", "fleet", "agent", "transfer", "export")
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ COMMANDS = {
     "plan": "the plan that serves now, and why",
     "models": "models on this PC and in the catalogue",
     "pull": "get a model",
+    "export": "turn a safetensors checkpoint into a model, or some of its layers",
     "split": "cut a model into stages, without a fleet",
     "verify": "prove that split and whole give the same logits",
     "ask": "one question to the fleet",

@@ -1,4 +1,7 @@
-"""`meshinfer split MODEL --stages N --out DIR`: cut a model without a fleet."""
+"""`meshinfer split MODEL --stages N --out DIR`: cut a model without a fleet.
+
+Every stage becomes a folder that OpenVINO reads; what DIR has already is not made again.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from meshinfer.cli.table import table
 from meshinfer.core.ids import ModelId
 from meshinfer.core.model import UnitRange
 from meshinfer.core.units import format_bytes
+from meshinfer.node.even_cuts import even_cut
 from meshinfer.node.state_folder import StateFolder
-from meshinfer.node.verify import even_cut
 from meshinfer.weights.folder import find_folder
 from meshinfer.weights.split import split
 from meshinfer.weights.store import Store
@@ -30,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     units = len(folder.shape.units)
     ranges: tuple[UnitRange, ...] = (UnitRange(0, units),)
     if arguments.stages != 1:
-        ranges = even_cut(units, arguments.stages, inside_layer=False)
+        ranges = even_cut(folder.shape.units, arguments.stages, inside_layer=False)
     line = ProgressLine()
     store = Store(arguments.out)
     try:
@@ -40,6 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
             store,
             lambda now: line.show(now.phase, now.done_bytes, now.total_bytes),
         )
+        folders = [
+            store.assemble(one.digest, lambda done, total: line.show("assemble", done, total))
+            for one in manifests
+        ]
     finally:
         line.close()
     stages = [
@@ -50,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
             "units": [one.units.first, one.units.end],
             "bytes": one.size,
             "digest": one.digest,
-            "folder": str(store.stage_folder(one.digest)),
+            "folder": str(path),
         }
-        for index, one in enumerate(manifests)
+        for index, (one, path) in enumerate(zip(manifests, folders, strict=True))
     ]
     if arguments.json:
         print_json({"model": folder.model, "stages": stages})

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from pathlib import Path
 
 from meshinfer.core.fleet import Address
-from meshinfer.core.ids import ModelId
-from meshinfer.core.units import parse_bytes
+from meshinfer.core.units import format_bytes, parse_bytes
 from meshinfer.errors import UsageError
 from meshinfer.node.settings import Settings, default_name, read_api_key
+from meshinfer.weights.catalogue import Catalogue
+from meshinfer.weights.source import read_source
+
+LEAST_UPLOAD = 100_000
+"""Bytes a second: at less, a piece would take longer than a puller waits for one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,10 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", metavar="HOST:PORT", help="for other PCs; stages use PORT+1")
     parser.add_argument("--api", metavar="HOST:PORT", help="for clients (default: this PC only)")
     parser.add_argument("--advertise", action="append", default=[], metavar="HOST:PORT")
-    parser.add_argument("--model", metavar="NAME", help="the model that the fleet serves")
+    parser.add_argument(
+        "--model", metavar="SOURCE", help="the model that the fleet serves, as `pull` takes it"
+    )
     parser.add_argument("--peer", action="append", default=[], metavar="HOST:PORT")
     parser.add_argument("--no-mdns", action="store_true", help="only --peer and known PCs")
     parser.add_argument("--memory", metavar="SIZE", help="the most that stages may use here")
+    parser.add_argument("--store", type=Path, metavar="DIR", help="where stages lie on the disk")
+    parser.add_argument(
+        "--read-only-store", type=Path, action="append", default=[], metavar="DIR",
+        help="stages that are there already, such as on a shared disk",
+    )  # fmt: skip
+    parser.add_argument("--store-limit", metavar="SIZE", help="the most that stages may take there")
+    parser.add_argument("--upload-limit", metavar="SIZE", help="a second, of stages to other PCs")
     parser.add_argument("--device", choices=("auto", "cpu", "gpu", "npu"), default="auto")
     parser.add_argument("--threads", type=int, default=0, metavar="N")
     parser.add_argument("--stages", type=int, metavar="N", help="force a pipeline of N stages")
@@ -49,6 +63,7 @@ def settings(arguments: argparse.Namespace) -> Settings:
     if arguments.idle == "auto":
         raise UsageError("--idle auto is not built yet.", "Leave it out: the PC always helps.")
     listen_host, listen_port = _host_port(arguments.listen, "--listen", "0.0.0.0")
+    model = read_source(arguments.model, Catalogue.load().names) if arguments.model else None
     api_host, api_port = _host_port(arguments.api, "--api", "127.0.0.1")
     return Settings(
         state_dir=arguments.state_dir.expanduser().resolve(),
@@ -57,11 +72,16 @@ def settings(arguments: argparse.Namespace) -> Settings:
         listen_port=listen_port,
         api_host=api_host,
         api_port=api_port,
-        model=ModelId(arguments.model) if arguments.model else None,
+        model=model.model_id if model is not None else None,
+        model_source=arguments.model or "",
         peers=tuple(_address(word, "--peer") for word in arguments.peer),
         advertise=tuple(_address(word, "--advertise") for word in arguments.advertise),
         mdns=not arguments.no_mdns,
         memory_limit=parse_bytes(arguments.memory) if arguments.memory else None,
+        store=_folder(arguments.store),
+        read_only_stores=tuple(map(_resolved, arguments.read_only_store)),
+        store_limit=parse_bytes(arguments.store_limit) if arguments.store_limit else None,
+        upload_limit=_rate(arguments.upload_limit),
         device=arguments.device,
         threads=arguments.threads,
         stages=arguments.stages,
@@ -69,6 +89,27 @@ def settings(arguments: argparse.Namespace) -> Settings:
         deterministic=arguments.deterministic,
         api_key=read_api_key(arguments.state_dir),
     )
+
+
+def _resolved(folder: Path) -> Path:
+    return folder.expanduser().resolve()
+
+
+def _folder(folder: Path | None) -> Path | None:
+    return _resolved(folder) if folder is not None else None
+
+
+def _rate(text: str | None) -> int | None:
+    """Bytes a second. Raises UsageError for nothing at all: then nobody could load a stage."""
+    if text is None:
+        return None
+    rate = parse_bytes(text.removesuffix("/s"))
+    if rate < LEAST_UPLOAD:
+        raise UsageError(
+            f"--upload-limit {text} is too little to bring a stage to another PC.",
+            f"Give at least {format_bytes(LEAST_UPLOAD)}.",
+        )
+    return rate
 
 
 def _host_port(text: str | None, flag: str, host: str) -> tuple[str, int | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from meshinfer.cli.agent import add_json, print_json
 from meshinfer.cli.table import table
 from meshinfer.core.ids import ModelId
+from meshinfer.node.even_cuts import parse_borders
 from meshinfer.node.state_folder import StateFolder
 from meshinfer.node.verify import verify
 from meshinfer.weights.folder import find_folder
@@ -20,6 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=64, metavar="N", help="decode steps")
     parser.add_argument("--sequences", type=int, default=3, metavar="N", help="at once")
     parser.add_argument("--threads", type=int, default=0, metavar="N")
+    parser.add_argument(
+        "--cut",
+        action="append",
+        default=[],
+        metavar="BORDERS",
+        help="try this cut, such as 0:9:20:62 (numbers of units), instead of even ones; repeatable",
+    )
     add_json(parser)
 
 
@@ -31,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         sequences=arguments.sequences,
         threads=arguments.threads,
         progress=_show,
+        borders=[parse_borders(text) for text in arguments.cut],
     )
     if arguments.json:
         print_json(report.to_json())
@@ -40,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
             for one in report.to_json()["checks"]
         ]
         print(table(["stages", "precision", "difference"], rows))
+        for line in (*report.not_run, *report.notes):
+            print(line)
         largest = report.to_json()["difference"]
         print("Split equals whole." if largest == 0 else f"SPLIT DIFFERS by {largest:g}.")
     return 0 if report.to_json()["difference"] == 0 else 1

@@ -7,10 +7,14 @@ plan can balance to half a layer and place the head by itself.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from meshinfer.core.ids import Digest, ModelId
+
+_F32_BYTES = 4
 
 
 class UnitKind(StrEnum):
@@ -22,6 +26,16 @@ class UnitKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SharedBytes:
+    """What a unit has in common with an earlier one: counted in both, held once by a stage that has
+    both. `unit` is the nearest earlier one that has it."""
+
+    unit: int
+    weight_bytes: int
+    cache_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """The part of a model between two neighbouring cut points."""
 
@@ -29,7 +43,14 @@ class Unit:
     layer: int  # decoder layer it belongs to; the embedding has 0, the head the layer count
     weight_bytes: int  # constants that only this unit reads, plus its copy of shared ones
     cache_bytes_per_token: int  # KV cache at f32; 0 outside attention
-    crossing_bytes_per_token: int  # activation that leaves this unit for the next, at f32
+    crossing_bytes_per_token: int  # activations that leave this unit for the next, at f32
+    shared: tuple[SharedBytes, ...] = ()  # a tied embedding, a cache that several layers read
+
+    @property
+    def crossing_width(self) -> int:
+        """Numbers a token that leave this unit: the hidden state and whatever crosses beside it;
+        for the head the logits."""
+        return self.crossing_bytes_per_token // _F32_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +84,24 @@ class ModelShape:
     context_length: int  # tokens
 
     def weight_bytes(self, part: UnitRange) -> int:
-        """Bytes of weights that a stage with these units holds."""
-        return sum(unit.weight_bytes for unit in self.units[part.first : part.end])
+        """Bytes of weights that a stage with these units holds. What several of them read is held
+        once, so this is no plain sum."""
+        twice = sum(one.weight_bytes for one in self._shared_within(part))
+        return sum(unit.weight_bytes for unit in self.units[part.first : part.end]) - twice
 
     def cache_bytes_per_token(self, part: UnitRange) -> int:
-        """KV bytes a cached token costs in these units, at f32."""
-        return sum(unit.cache_bytes_per_token for unit in self.units[part.first : part.end])
+        """KV bytes a cached token costs in these units, at f32. A cache that several of them read
+        is held once."""
+        twice = sum(one.cache_bytes_per_token for one in self._shared_within(part))
+        return sum(unit.cache_bytes_per_token for unit in self.units[part.first : part.end]) - twice
+
+    def input_width(self, part: UnitRange) -> int:
+        """Numbers a token that a stage with these units takes; 0 where it takes token ids."""
+        return self.units[part.first - 1].crossing_width if part.first else 0
+
+    def _shared_within(self, part: UnitRange) -> Iterator[SharedBytes]:
+        for unit in self.units[part.first : part.end]:
+            yield from (one for one in unit.shared if one.unit >= part.first)
 
     def layer_span(self, part: UnitRange) -> tuple[int, int]:
         """First and last decoder layer (inclusive) that a stage touches, for people to read."""
@@ -77,18 +110,47 @@ class ModelShape:
         return touched[0], touched[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of a manifest: its bytes are the pieces joined in order."""
-
-    name: str  # plain file name, no separators
-    size: int  # bytes
-    digest: Digest
-    pieces: tuple[Digest, ...]  # SHA-256 of each PIECE_BYTES-long part; the last may be shorter
-
-
 PIECE_BYTES = 1 << 20
 """1 MiB: one websocket message; encrypting one holds the event loop for under 2 ms."""
+
+_DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a manifest: its segments joined, each of them the pieces of a row joined.
+
+    A segment is cut into pieces by itself (PIECE_BYTES each, the last may be shorter), so equal
+    segments of two files have equal pieces wherever they lie. Nothing here is checked: a manifest
+    that comes from elsewhere may say anything until `weights.manifest` has looked at it.
+    """
+
+    name: str  # plain file name, no separators
+    segments: tuple[int, ...]  # bytes of each; none is empty
+    digests: bytes  # SHA-256 of every piece, 32 bytes each, one behind the other
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(self.segments)
+
+    @property
+    def pieces(self) -> tuple[Digest, ...]:
+        """The digests as names."""
+        text = self.digests.hex()
+        step = 2 * _DIGEST_BYTES
+        return tuple(Digest(text[start : start + step]) for start in range(0, len(text), step))
+
+    @property
+    def digest(self) -> Digest:
+        """Of the file: SHA-256 over the sizes of its segments and the digests of its pieces."""
+        sizes = ",".join(map(str, self.segments))
+        return Digest(hashlib.sha256(f"{sizes}\n".encode() + self.digests).hexdigest())
+
+
+def piece_count(segments: Sequence[int]) -> int:
+    """How many pieces segments of these sizes have."""
+    return sum(-(-size // PIECE_BYTES) for size in segments)
 
 
 @dataclass(frozen=True, slots=True)

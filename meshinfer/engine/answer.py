@@ -29,7 +29,8 @@ class AnswerFacts:
     tokens: int
     first: bool
     last: bool
-    hidden_size: int
+    input_width: int
+    output_width: int
     vocabulary_size: int
 
 

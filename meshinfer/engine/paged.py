@@ -53,7 +53,8 @@ class PagedStage:
             first=ports.first,
             last=ports.last,
             precision=options.precision,
-            hidden_size=ports.hidden_size,
+            input_width=ports.input_width,
+            output_width=ports.output_width,
             vocabulary_size=ports.vocabulary_size,
             cache_tokens=block_count * block_size,
             block_size=block_size,
@@ -129,7 +130,7 @@ class PagedStage:
         return not self._shape.last or step.logit_count > 0
 
     def _source(self, step: Step, hidden: NDArray[Any] | None) -> NDArray[Any]:
-        """The step's ids [tokens] or activations [tokens, hidden_size], checked."""
+        """The step's ids [tokens] or activations [tokens, input_width], checked."""
         tokens = token_count(step)
         if self._shape.first:
             ids = np.array(step.tokens, np.int64)
@@ -139,7 +140,7 @@ class PagedStage:
                 raise StageFailed("A token id is not in the model's vocabulary.")
             return ids
         dtype = np.float32 if self._shape.precision == "f32" else np.uint16
-        expected = (tokens, self._shape.hidden_size)
+        expected = (tokens, self._shape.input_width)
         if hidden is None or hidden.shape != expected or hidden.dtype != dtype:
             got = "none" if hidden is None else f"{hidden.dtype} {hidden.shape}"
             raise StageFailed(f"Activations {expected} in {np.dtype(dtype)} were due, got {got}.")
@@ -149,7 +150,7 @@ class PagedStage:
         if self._shape.last:
             return np.empty((0, self._shape.vocabulary_size), np.float32)
         dtype = np.float32 if self._shape.precision == "f32" else np.uint16
-        return np.empty((0, self._shape.hidden_size), dtype)
+        return np.empty((0, self._shape.output_width), dtype)
 
     def _compute(self, step: Step, source: NDArray[Any], placement: Placement) -> NDArray[Any]:
         with openvino_errors("The computation", "Read the log of that PC and restart the stage."):
@@ -168,7 +169,7 @@ class PagedStage:
             return result.reshape(len(result), -1)[: step.logit_count]
         if self._shape.precision == "bf16":
             result = result.view(np.uint16)
-        return result.reshape(len(source), self._shape.hidden_size)
+        return result.reshape(len(source), self._shape.output_width)
 
     def _set_source(self, source: NDArray[Any]) -> None:
         plain = self._cache is None

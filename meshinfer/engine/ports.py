@@ -16,11 +16,13 @@ _NOT_SUPPORTED = "Choose a text-only decoder model."
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """`hidden_size` and `vocabulary_size` are 0 where the stage does not show them."""
+    """Widths are numbers a token: 0 where token ids come in or logits leave, and like
+    `vocabulary_size` where the stage does not show them."""
 
     first: bool
     last: bool
-    hidden_size: int
+    input_width: int
+    output_width: int
     vocabulary_size: int
     has_attention: bool
 
@@ -40,15 +42,12 @@ def read_ports(model: Any) -> Ports:
     output = model.outputs[0]
     last = LOGITS_OUTPUT in output.names
     width = _last_dimension(output)
-    if first:
-        hidden, vocabulary = _embedding_size(model.input(TOKEN_INPUT))
-    else:
-        hidden, vocabulary = _last_dimension(model.input(HIDDEN_INPUT)), 0
     return Ports(
         first=first,
         last=last,
-        hidden_size=hidden or (0 if last else width),
-        vocabulary_size=width if last else vocabulary,
+        input_width=0 if first else _last_dimension(model.input(HIDDEN_INPUT)),
+        output_width=0 if last else width,
+        vocabulary_size=width if last else _table_rows(model) if first else 0,
         has_attention=_has_attention(model),
     )
 
@@ -84,16 +83,17 @@ def _last_dimension(port: Any) -> int:
     return int(dimension.get_length()) if dimension.is_static else 0
 
 
-def _embedding_size(tokens: Any) -> tuple[int, int]:
-    """(hidden size, vocabulary size) of the table that token ids are looked up in, or zeros."""
-    waiting = list(tokens.get_target_inputs())
+def _table_rows(model: Any) -> int:
+    """Rows of the table that token ids are looked up in, of the shortest where there are several;
+    0 when none is found."""
+    waiting = list(model.input(TOKEN_INPUT).get_target_inputs())
+    found = []
     while waiting:
         consumer = waiting.pop().get_node()
         if consumer.get_type_name() == "Gather":
             table = consumer.input(0).get_source_output().get_partial_shape()
             if table.is_static and len(table) == 2:
-                rows, columns = (dimension.get_length() for dimension in table)
-                return int(columns), int(rows)
+                found.append(int(table[0].get_length()))
         elif consumer.get_type_name() == "Convert":
             waiting.extend(consumer.output(0).get_target_inputs())
-    return 0, 0
+    return min(found, default=0)

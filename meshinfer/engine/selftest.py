@@ -148,22 +148,22 @@ class _Probe:
 
     def _width(self) -> int:
         shape = self._stage.shape
-        return shape.vocabulary_size if shape.last else shape.hidden_size
+        return shape.vocabulary_size if shape.last else shape.output_width
 
 
 def fixed_input(shape: StageShape, tokens: int) -> NDArray[Any]:
-    """Fixed ids [tokens] for a first stage, else activations [tokens, hidden_size]."""
+    """Fixed ids [tokens] for a first stage, else activations [tokens, input_width]."""
     return _inputs(shape, tokens)[0]
 
 
 def _inputs(shape: StageShape, tokens: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Ids [tokens] or activations [tokens, hidden_size]; the same for every precision."""
+    """Ids [tokens] or activations [tokens, input_width]; the same for every precision."""
     random = np.random.Generator(np.random.Philox(_SEED))
     if shape.first:
         ids = random.permutation(min(shape.vocabulary_size or 256, 2048))[: 2 * tokens]
         ids = np.resize(ids, 2 * tokens)
         return ids[:tokens], ids[tokens:]
-    normal = random.standard_normal((2 * tokens, shape.hidden_size)).astype(np.float32)
+    normal = random.standard_normal((2 * tokens, shape.input_width)).astype(np.float32)
     bits = (normal.view(np.uint32) >> 16).astype(np.uint16)  # bf16, rounded towards zero
     chosen = bits if shape.precision == "bf16" else _widened(bits)
     return chosen[:tokens], chosen[tokens:]
@@ -201,7 +201,8 @@ def _answer(shape: StageShape, output: NDArray[np.float32]) -> Answer:
         tokens=len(output),
         first=shape.first,
         last=shape.last,
-        hidden_size=shape.hidden_size,
+        input_width=shape.input_width,
+        output_width=shape.output_width,
         vocabulary_size=shape.vocabulary_size,
     )
     return Answer(facts, output)

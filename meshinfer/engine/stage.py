@@ -14,15 +14,18 @@ from meshinfer.core.step import Step
 class StageShape:
     """What goes in and out.
 
-    A first stage takes token ids; any other takes [tokens, hidden_size] activations in `precision`
+    A first stage takes token ids; any other takes [tokens, input_width] activations in `precision`
     (bf16 as uint16 bits). A last stage gives f32 logits [logit rows, vocabulary_size]; any other
-    gives activations. `cache_tokens` is the room for all sequences together, in tokens.
+    gives [tokens, output_width] activations. A width is that of the hidden state, and of whatever
+    else crosses the cut; it is 0 where token ids come in or logits leave. `cache_tokens` is the
+    room for all sequences together, in tokens.
     """
 
     first: bool
     last: bool
     precision: str
-    hidden_size: int
+    input_width: int
+    output_width: int
     vocabulary_size: int
     cache_tokens: int
     block_size: int

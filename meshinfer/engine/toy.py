@@ -45,16 +45,20 @@ class ToyModel:
     hidden_size: int = 16
     vocabulary_size: int = 258
     seed: int = 0
+    front: int = 0
+    """Numbers a token that are looked up in front for each layer and cross every cut up to the
+    layer's feed-forward unit, which reads them: edges then differ in width."""
 
     def shape(self) -> ModelShape:
         """As the planner sees it: embedding, two units a layer, head."""
-        hidden, crossing = self.hidden_size, 4 * self.hidden_size
+        hidden = self.hidden_size
+        crossing = [4 * self.width(end) for end in range(1, 2 * self.layers + 2)]
         table = 8 * self.vocabulary_size * hidden
-        units = [Unit(UnitKind.EMBEDDING, 0, table, 0, crossing)]
+        units = [Unit(UnitKind.EMBEDDING, 0, table, 0, crossing[0])]
         for layer in range(self.layers):
-            attention = 3 * 8 * hidden * hidden
-            units.append(Unit(UnitKind.ATTENTION, layer, attention, 16 * hidden, crossing))
-            units.append(Unit(UnitKind.FEED_FORWARD, layer, 8 * hidden * hidden, 0, crossing))
+            matrix, first = 8 * hidden * hidden, 2 * layer + 1
+            units.append(Unit(UnitKind.ATTENTION, layer, 3 * matrix, 16 * hidden, crossing[first]))
+            units.append(Unit(UnitKind.FEED_FORWARD, layer, matrix, 0, crossing[first + 1]))
         logits = 4 * self.vocabulary_size
         units.append(Unit(UnitKind.HEAD, self.layers, table, 0, logits))
         return ModelShape(
@@ -66,6 +70,13 @@ class ToyModel:
             vocabulary_size=self.vocabulary_size,
             context_length=_CONTEXT_LENGTH,
         )
+
+    def width(self, end: int) -> int:
+        """Numbers a token that cross behind the first `end` units; 0 at both ends of the model."""
+        if end in (0, 2 * self.layers + 2):
+            return 0
+        read = (end - 1) // 2  # layers whose feed-forward unit is in front of the cut
+        return self.hidden_size + (self.layers - read) * self.front
 
     def weights(self, unit: int, matrices: int, rows: int, columns: int) -> Integers:
         """[matrices, rows, columns] integers that depend on the seed and the unit only."""
@@ -135,14 +146,18 @@ class ToyStage:
             first=units.first == 0,
             last=units.end == last_unit + 1,
             precision="f32",
-            hidden_size=toy.hidden_size,
+            input_width=toy.width(units.first),
+            output_width=toy.width(units.end),
             vocabulary_size=toy.vocabulary_size,
             cache_tokens=blocks * block_size,
             block_size=block_size,
         )
         self._table = BlockTable(blocks, block_size)
+        self._toy = toy
         vocabulary, hidden = toy.vocabulary_size, toy.hidden_size
-        self._embedding = toy.weights(0, 1, vocabulary, hidden)[0] if self._shape.first else None
+        self._embedding = (
+            toy.weights(0, 1, vocabulary, toy.width(1))[0] if self._shape.first else None
+        )
         self._head = toy.weights(last_unit, 1, hidden, vocabulary)[0] if self._shape.last else None
         inner = range(max(units.first, 1), min(units.end, last_unit))
         self._layers: list[_Attention | Integers] = [
@@ -164,15 +179,23 @@ class ToyStage:
         self._table = self._table.released(step.released)
         state = self._enter(step, hidden)
         placement = self._table.placed(step.rows)
+        width = self._toy.hidden_size
         for layer in self._layers:
             if isinstance(layer, _Attention):
                 for copy in placement.copies:
                     layer.copy_block(copy.source, copy.target)
-                state = layer.compute(state, step, placement.chains)
+                state[:, :width] = layer.compute(state[:, :width], step, placement.chains)
             else:
-                state = _modulo((state + _modulo(state @ layer)) ** 2)
+                state = self._feed_forward(state, layer)
         self._table = placement.table
         return self._leave(step, state)
+
+    def _feed_forward(self, state: Integers, matrix: Integers) -> Integers:
+        """[tokens, hidden + carried]: the first of what is carried is read, and ends here."""
+        width, front = self._toy.hidden_size, self._toy.front
+        hidden, own, later = np.split(state, [width, width + front], axis=1)
+        mixed = hidden + _modulo(hidden @ matrix) + own.sum(axis=1, keepdims=True)
+        return np.concatenate([_modulo(_modulo(mixed) ** 2), later], axis=1)
 
     def cached(self, sequence: int) -> int:
         return self._table.chain(sequence).length
@@ -190,7 +213,7 @@ class ToyStage:
                 raise StageFailed("A token id is not in the vocabulary.")
             embedded: Integers = self._embedding[ids]
             return embedded
-        if hidden is None or hidden.shape != (tokens, self._shape.hidden_size):
+        if hidden is None or hidden.shape != (tokens, self._shape.input_width):
             raise StageFailed(f"Activations of {tokens} tokens were due.")
         return hidden.astype(np.float64)
 

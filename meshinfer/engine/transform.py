@@ -28,6 +28,9 @@ _BEHIND_HEAD = {"Add", "Convert", "Divide", "Multiply", "Reshape", "Tanh", "Tran
 """What may stand between the head's MatMul and the Result: bias, soft capping (genai,
 find_llm_matmul)."""
 
+_ROW_NUMBERS = {"Convert", "Reshape", "Unsqueeze"}
+"""What may stand between the token ids and the lookup."""
+
 
 def transform(model: Any, ports: Ports, precision: str) -> None:
     """Page the attention, lay tokens on axis 0, put `precision` on the ports, and let the head see
@@ -36,8 +39,10 @@ def transform(model: Any, ports: Ports, precision: str) -> None:
         _page(model)
     if not ports.first:
         _prepare_hidden_input(model, ports, precision)
-    if precision == "bf16" and not ports.last:
-        _round_output(model)
+    if precision == "bf16":
+        _round_lookups(model)
+        if not ports.last:
+            _round_output(model)
     if ports.last:
         _gather_before_head(model)
     with openvino_errors("Checking the transformed model", "Choose another model."):
@@ -70,11 +75,11 @@ def _prepare_hidden_input(model: Any, ports: Ports, precision: str) -> None:
 
     port = model.input(HIDDEN_INPUT)
     parameter = port.get_node()
-    if not ports.hidden_size:
+    if not ports.input_width:
         raise StageFailed("The stage does not say how wide its activations are.")
     # The pass puts an axis of one behind the tokens, but only reshapes this parameter when its
     # friendly name is right too.
-    shape = [-1, ports.hidden_size] if ports.has_attention else [-1, 1, ports.hidden_size]
+    shape = [-1, ports.input_width] if ports.has_attention else [-1, 1, ports.input_width]
     parameter.set_partial_shape(ov.PartialShape(shape))
     if precision == "bf16":
         consumers = list(port.get_target_inputs())
@@ -82,6 +87,30 @@ def _prepare_hidden_input(model: Any, ports: Ports, precision: str) -> None:
         widened = ops.convert(parameter.output(0), "f32")
         for consumer in consumers:
             consumer.replace_source_output(widened.output(0))
+
+
+def _round_lookups(model: Any) -> None:
+    """Where embeddings are scaled, the plugin multiplies the table instead, but not where the head
+    shares it: the numbers would then be rounded once in a stage and twice in the whole model."""
+    from openvino import opset13 as ops
+
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "Gather" or not _reads_tokens(node):
+            continue
+        found = node.output(0)
+        consumers = list(found.get_target_inputs())
+        if found.get_element_type().get_type_name() == "f32":
+            rounded = ops.convert(ops.convert(found, "bf16"), "f32")
+            for consumer in consumers:
+                consumer.replace_source_output(rounded.output(0))
+
+
+def _reads_tokens(gather: Any) -> bool:
+    """Whether the token ids themselves are what is looked up."""
+    node = gather.input(1).get_source_output().get_node()
+    while node.get_type_name() in _ROW_NUMBERS:
+        node = node.input(0).get_source_output().get_node()
+    return node.get_type_name() == "Parameter" and TOKEN_INPUT in node.output(0).names
 
 
 def _round_output(model: Any) -> None:
@@ -127,7 +156,7 @@ def _check_inputs(model: Any) -> None:
         ]
         if unknown:
             raise StageFailed(
-                f"The model wants an input '{unknown[0]}' that meshinfer does not feed.",
+                f"The model wants an input '{max(unknown, key=len)}' that meshinfer does not feed.",
                 "Choose a text-only decoder model.",
             )
         if POSITION_INPUT in port.names and len(port.get_partial_shape()) != 1:

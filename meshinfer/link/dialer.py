@@ -17,6 +17,9 @@ from meshinfer.core.fleet import Address
 from meshinfer.core.ids import NodeId, short
 from meshinfer.errors import MeshInferError, PeerLost, TrustRefused
 from meshinfer.link.authority import host_name
+from meshinfer.link.base import Link
+from meshinfer.link.bulk import BulkLink
+from meshinfer.link.bulk_door import BULK_CHANNELS, dial_bulk
 from meshinfer.link.refusal import handshake_reason, is_refusal
 from meshinfer.link.trust import Trust
 from meshinfer.link.websocket import (
@@ -46,8 +49,10 @@ class WebSocketDialer:
         self._trust = trust
         self._session: aiohttp.ClientSession | None = None
 
-    async def dial(self, address: Address, channel: str, expect: NodeId | None) -> WebSocketLink:
+    async def dial(self, address: Address, channel: str, expect: NodeId | None) -> Link:
         """As in base, within 3 s."""
+        if channel in BULK_CHANNELS and expect is not None:
+            return await self._dial_bulk(address, channel, expect)
         try:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
                 socket = await self._upgrade(address, channel, expect)
@@ -65,6 +70,14 @@ class WebSocketDialer:
             await socket.close(message=b"not trusted")
             raise
         return WebSocketLink(socket, channel, peer, address)
+
+    async def _dial_bulk(self, address: Address, channel: str, expect: NodeId) -> BulkLink:
+        try:
+            return await dial_bulk(self._trust, address, channel, expect, DIAL_TIMEOUT_S)
+        except TimeoutError as error:
+            raise PeerLost(f"Nobody answered at {address} in {DIAL_TIMEOUT_S:g} s.") from error
+        except OSError as error:
+            raise _explain(address, expect, error) from error
 
     async def close(self) -> None:
         """Idempotent."""

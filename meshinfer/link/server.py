@@ -18,7 +18,9 @@ from aiohttp import web
 from meshinfer.core.fleet import Address, Refusal
 from meshinfer.core.ids import short
 from meshinfer.errors import MeshInferError, TrustRefused
-from meshinfer.link.base import Link
+from meshinfer.link.base import TRANSFER, Link
+from meshinfer.link.bulk import BulkLink
+from meshinfer.link.bulk_door import BulkDoor
 from meshinfer.link.gate import Gate, ServerLimits
 from meshinfer.link.listener import bound_address, listen
 from meshinfer.link.refusal import handshake_reason
@@ -64,7 +66,8 @@ class LinkServer:
         self._accepting: asyncio.Task[None] | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self._handling: set[asyncio.Task[None]] = set()
-        self._links: set[WebSocketLink] = set()
+        self._links: set[Link] = set()
+        self._bulk_door = BulkDoor(trust, limits)
         self._asked: dict[asyncio.BaseProtocol, asyncio.Event] = {}
 
     async def start(self, address: Address) -> Address:
@@ -104,6 +107,7 @@ class LinkServer:
         if self._http is not None:
             await self._http.shutdown(timeout=CLOSE_TIMEOUT_S)
             self._http = None
+        self._bulk_door.close()
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -126,19 +130,45 @@ class LinkServer:
 
     async def _open(self, connection: socket.socket, address: Address) -> None:
         """From TCP to a link, or to a refusal."""
+        link: BulkLink | None = None
+        try:
+            if await self._is_bulk(connection):
+                link = await self._bulk_door.welcome(connection, address)
+            else:
+                await self._open_http(connection)
+        except TrustRefused as error:
+            self._refuse(address, error.cause)
+        except Exception:  # outermost frame: whatever a stranger sent must not end the server
+            _log.exception("opening a connection from %s failed", address)
+        finally:
+            self._gate.leave(address.host)
+        if link is not None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._opening.discard(task)  # from here on it is a handler's
+            await self._run(self._handlers[f"/{TRANSFER}"][1], link)
+
+    async def _is_bulk(self, connection: socket.socket) -> bool:
+        if f"/{TRANSFER}" not in self._handlers:
+            return False
+        try:
+            return await self._bulk_door.is_meant(connection)
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        except OSError as error:
+            connection.close()
+            raise TrustRefused(handshake_reason(error)) from error
+
+    async def _open_http(self, connection: socket.socket) -> None:
         assert self._http is not None
         protocol = self._http()
         asked = self._asked[protocol] = asyncio.Event()
         try:
             transport = await self._handshake(connection, protocol)
             await self._await_request(transport, asked)
-        except TrustRefused as error:
-            self._refuse(address, error.cause)
-        except Exception:  # outermost frame: whatever a stranger sent must not end the server
-            _log.exception("opening a connection from %s failed", address)
         finally:
             del self._asked[protocol]
-            self._gate.leave(address.host)
 
     async def _handshake(
         self, connection: socket.socket, protocol: asyncio.Protocol
@@ -193,7 +223,7 @@ class LinkServer:
         await self._run(handler, WebSocketLink(upgrade, channel, peer, address))
         return upgrade
 
-    async def _run(self, handler: Handler, link: WebSocketLink) -> None:
+    async def _run(self, handler: Handler, link: Link) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._handling.add(task)

@@ -25,6 +25,10 @@ from meshinfer.link.identity import Identity, utc_now
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 
 
+BULK_PROTOCOL = "meshinfer-bulk/1"
+"""What a caller offers (ALPN) who wants frames over TLS and no websocket: see `link.bulk`."""
+
+
 def nobody(node: NodeId) -> bool:
     """The empty blocklist."""
     return False
@@ -49,6 +53,10 @@ class Trust:
         self._known_context = _context(identity, ssl.PROTOCOL_TLS_CLIENT)
         self._known_context.check_hostname = True
         self._unknown_context = _context(identity, ssl.PROTOCOL_TLS_CLIENT)
+        self.bulk_context = _context(identity, ssl.PROTOCOL_TLS_CLIENT)
+        self.bulk_context.check_hostname = True
+        self.bulk_context.set_alpn_protocols([BULK_PROTOCOL])
+        self.server_context.set_alpn_protocols([BULK_PROTOCOL])
 
     @property
     def node(self) -> NodeId:

@@ -53,7 +53,7 @@ class WebSocketLink:
         self._ended: str | None = None
         raw: sockets.socket | None = socket.get_extra_info("socket")
         if raw is not None:
-            _tune(raw)
+            tune(raw)
 
     @property
     def peer(self) -> NodeId:
@@ -134,7 +134,7 @@ def _short_reason(reason: str) -> bytes:
     return reason.encode()[:_REASON_BYTES].decode(errors="ignore").encode()
 
 
-def _tune(raw: sockets.socket) -> None:
+def tune(raw: sockets.socket) -> None:
     """No waiting to fill segments; probes for a PC that lost its power or its cable."""
     raw.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
     raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE, 1)

@@ -18,25 +18,62 @@ from meshinfer.mesh.rooms import Room
 
 
 @dataclass(frozen=True, slots=True)
+class Common:
+    """Bytes that two units both count, and that a range with both of them holds once."""
+
+    first: int  # unit
+    second: int  # a later one
+    weights: int
+    caches: int
+
+
+Twice = tuple[tuple[int, ...], ...]
+"""[first][end - first]: bytes that the units [first, end) count too often."""
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
-    """Running sums over a model's units, so that any range costs two subtractions."""
+    """Running sums over a model's units, so that any range costs two subtractions, and one more
+    where units have something in common."""
 
     weights: tuple[int, ...]  # bytes of the first i units, i = 0 .. units
     caches: tuple[int, ...]  # bytes of cache for all tokens, likewise
+    weights_twice: Twice = ()
+    caches_twice: Twice = ()
 
     @classmethod
-    def of(cls, weight_bytes: Sequence[int], cache_bytes: Sequence[int]) -> Load:
-        """From the bytes of each unit."""
-        return cls(_running(weight_bytes), _running(cache_bytes))
+    def of(
+        cls,
+        weight_bytes: Sequence[int],
+        cache_bytes: Sequence[int],
+        common: Sequence[Common] = (),
+    ) -> Load:
+        """From the bytes of each unit, and what units have in common."""
+        units = len(weight_bytes)
+        return cls(
+            _running(weight_bytes),
+            _running(cache_bytes),
+            _twice(units, [(one.first, one.second, one.weights) for one in common]),
+            _twice(units, [(one.first, one.second, one.caches) for one in common]),
+        )
 
     @property
     def units(self) -> int:
         return len(self.weights) - 1
 
+    def weight(self, first: int, end: int) -> int:
+        """Bytes of weights that units [first, end) hold together."""
+        twice = self.weights_twice[first][end - first] if self.weights_twice else 0
+        return self.weights[end] - self.weights[first] - twice
+
+    def cache(self, first: int, end: int) -> int:
+        """Bytes of cache that units [first, end) hold together."""
+        twice = self.caches_twice[first][end - first] if self.caches_twice else 0
+        return self.caches[end] - self.caches[first] - twice
+
     def need(self, room: Room, first: int, end: int) -> int:
         """Bytes that units [first, end) take in `room` at their peak."""
-        weights = self.weights[end] - self.weights[first]
-        return room.need(weights, self.caches[end] - self.caches[first])
+        return room.need(self.weight(first, end), self.cache(first, end))
 
     def fullness(self, room: Room, first: int, end: int) -> float:
         """Need over room; at most 1 when it fits, exactly because the bytes are compared."""
@@ -48,6 +85,22 @@ class Load:
 
 def _running(values: Sequence[int]) -> tuple[int, ...]:
     return tuple(accumulate(values, initial=0))
+
+
+def _twice(units: int, common: Sequence[tuple[int, int, int]]) -> Twice:
+    """From (first, second, bytes); empty when nothing is in common."""
+    if not any(size for _, _, size in common):
+        return ()
+    rows: list[tuple[int, ...]] = [(0,)]  # of the empty range at the end
+    for first in range(units - 1, -1, -1):
+        added = [0] * (units + 1)
+        for one, second, size in common:
+            if one == first:
+                added[second + 1] += size
+        shorter = (0, *rows[-1])  # the same ends, without this unit
+        sums = accumulate(added[first:])
+        rows.append(tuple(old + new for old, new in zip(shorter, sums, strict=True)))
+    return tuple(reversed(rows))
 
 
 @dataclass(frozen=True, slots=True)

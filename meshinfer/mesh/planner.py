@@ -20,7 +20,7 @@ from meshinfer.core.ids import Epoch, PlanId
 from meshinfer.core.model import ModelShape, UnitRange
 from meshinfer.core.plan import NoPlan, Pipeline, Plan, PlanKind, StagePlan
 from meshinfer.mesh.explanation import Choice, why_chosen
-from meshinfer.mesh.partition import Load
+from meshinfer.mesh.partition import Common, Load
 from meshinfer.mesh.placement import Placement, place_split, place_whole
 from meshinfer.mesh.rooms import Room, StageCost, rooms_of
 from meshinfer.mesh.shortage import Shortage, refusal
@@ -89,6 +89,16 @@ def load_of(shape: ModelShape, precision: str, cache_tokens: int) -> Load:
     return Load.of(
         [unit.weight_bytes for unit in shape.units],
         [unit.cache_bytes_per_token * cache_tokens // share for unit in shape.units],
+        [
+            Common(
+                one.unit,
+                number,
+                one.weight_bytes,
+                one.cache_bytes_per_token * cache_tokens // share,
+            )
+            for number, unit in enumerate(shape.units)
+            for one in unit.shared
+        ],
     )
 
 
@@ -167,6 +177,6 @@ def _stage(request: PlanRequest, room: Room, units: UnitRange, tokens: int) -> S
         first_layer=first_layer,
         last_layer=last_layer,
         weight_bytes=shape.weight_bytes(units),
-        cache_bytes=load.caches[units.end] - load.caches[units.first],
+        cache_bytes=load.cache(units.first, units.end),
         ring_addresses=room.member.ring_addresses,
     )

@@ -85,7 +85,7 @@ def _alone(shortage: Shortage) -> int:
 
 def _no_device(shortage: Shortage, members: tuple[Member, ...]) -> tuple[str, int, int]:
     load = shortage.load
-    needed = load.weights[-1] + load.caches[-1] + shortage.cost.process_bytes
+    needed = load.weight(0, load.units) + load.cache(0, load.units) + shortage.cost.process_bytes
     alive = [member for member in members if member.state is MemberState.ALIVE]
     notes = [f"{one.name}: {_held_back(one)}" for one in alive[:LISTED_PCS]]
     told = f" ({'; '.join(notes)})" if notes else ""

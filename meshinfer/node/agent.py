@@ -20,7 +20,7 @@ from meshinfer import __version__
 from meshinfer.api.server import ApiOptions, ApiServer
 from meshinfer.core.fleet import Address, Capacity
 from meshinfer.core.ids import short
-from meshinfer.link.base import MESH, RING, TRANSFER, Link
+from meshinfer.link.base import MESH, RING, TRANSFER
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import Identity, load
 from meshinfer.link.seal import Sealer
@@ -33,6 +33,7 @@ from meshinfer.mesh.epoch_file import EpochFile
 from meshinfer.mesh.known_peers import KnownPeersFile
 from meshinfer.mesh.runner import Mesh
 from meshinfer.mesh.world import Me, World
+from meshinfer.node.bad_peers import BadPeers
 from meshinfer.node.library import DiskLibrary
 from meshinfer.node.node import Node, NodeParts
 from meshinfer.node.planning import FleetPlanner
@@ -45,8 +46,10 @@ from meshinfer.node.stage_job import KeeperOptions
 from meshinfer.node.stage_runner import StageProcesses
 from meshinfer.node.state_folder import RunningAgent, StateFolder
 from meshinfer.node.status import StatusDesk
-from meshinfer.weights.store import Store
-from meshinfer.weights.transfer import serve_pieces
+from meshinfer.node.stores import StoreChoice
+from meshinfer.weights.exchange import Exchange
+from meshinfer.weights.piece_server import PieceServer
+from meshinfer.weights.throttle import UploadLimit
 
 DISK_THREADS = 4
 FIGURES_AGE_S = 1.0
@@ -70,11 +73,18 @@ class Agent:
         self._identity: Identity = load(folder.root)
         self._ports = AgentPorts(*choose_ports(settings))
         self._refusals = RefusalBook()
+        self._bad_peers = BadPeers(time.time)
         self._meter = CapacityMeter(settings.memory_limit, wanted=settings.device)
         self._stages = StageProcesses()
-        self._library = DiskLibrary(folder, settings.model)
-        self._store = Store(folder.store)
+        store = StoreChoice.of(settings, folder)
+        self._library = DiskLibrary(folder, store, settings.model, settings.model_source)
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        self._exchange = Exchange(
+            store.open(),
+            self._disk,
+            UploadLimit(settings.upload_limit),
+            on_bad_peer=self._bad_peers.note,
+        )
         self._discovery = self._make_discovery()
         self._capacity = Remembered(self._measure, FIGURES_AGE_S)
         self._holds_model = Remembered(self._library.has_choice, FIGURES_AGE_S)
@@ -89,7 +99,7 @@ class Agent:
         handlers = {
             MESH: node.accept_mesh,
             RING: node.accept_ring,
-            TRANSFER: self._serve_pieces,
+            TRANSFER: PieceServer(self._exchange).serve,
         }
         server = LinkServer(trust, handlers, self._refusals.note)
         api = ApiServer(node.door, self._status(mesh, node).document, self._api_options())
@@ -154,7 +164,7 @@ class Agent:
             mesh=mesh,
             library=self._library,
             runner=self._stages,
-            fetch=ShardSource(self._store, dialer, mesh, self._disk).fetch,
+            fetch=ShardSource(self._exchange, dialer, mesh).fetch,
             dialer=dialer,
             seals=Sealer(trust),
             plan_for=FleetPlanner(settings.precision, settings.stages),
@@ -188,9 +198,6 @@ class Agent:
         if self._settings.mdns:
             await self._discovery.run()
 
-    async def _serve_pieces(self, link: Link) -> None:
-        await serve_pieces(link, self._store, self._disk)
-
     def _status(self, mesh: Mesh, node: Node) -> StatusDesk:
         return StatusDesk(
             self._identity.fleet,
@@ -207,6 +214,7 @@ class Agent:
             hints.append("mDNS works on no interface of this PC: name a PC with --peer.")
         for fleet, count in self._discovery.other_fleets.items():
             hints.append(f"Another fleet ({fleet[:8]}) with {count} PCs is on this network.")
+        hints += self._bad_peers.hints()
         if self._meter.problem:
             hints.append(f"Devices: {self._meter.problem}")
         return hints

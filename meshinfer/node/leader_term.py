@@ -198,7 +198,7 @@ class Generation:
             pipeline=0,
             stages=len(plan.pipelines[0].stages),
             precision=plan.precision,
-            hidden_size=shape.hidden_size,
+            input_width=0,
             vocabulary_size=shape.vocabulary_size,
             context_length=plan.context_length,
         )

@@ -11,6 +11,7 @@ from meshinfer.engine.tokenizer import GenAiTokenizer
 from meshinfer.errors import ModelNotFound, StageFailed, from_code
 from meshinfer.node.child import ChildProcess
 from meshinfer.node.state_folder import StateFolder
+from meshinfer.node.stores import StoreChoice
 from meshinfer.serve.encoder import ThreadedEncoder
 from meshinfer.serve.inbox import Encoder, Language
 from meshinfer.weights.folder import ModelFolder, find_folder, list_folders
@@ -26,9 +27,14 @@ class DiskLibrary:
     once a model.
     """
 
-    def __init__(self, folder: StateFolder, wanted: ModelId | None) -> None:
+    def __init__(
+        self, folder: StateFolder, store: StoreChoice, wanted: ModelId | None, source: str = ""
+    ) -> None:
+        """`source` is where to get the wanted model, as a person writes it."""
         self._folder = folder
+        self._store = store
         self._wanted = wanted
+        self._source = source
         self._texts: dict[ModelId, tuple[ThreadedEncoder, GenAiTokenizer]] = {}
 
     def choice(self) -> ModelId | None:
@@ -89,7 +95,9 @@ class DiskLibrary:
             return None
 
     def _job(self, kind: str, model: ModelId, ranges: tuple[UnitRange, ...]) -> WeightsJob:
-        return WeightsJob(kind, model, str(self._folder.models), str(self._folder.store), ranges)
+        source = self._source if model == self._wanted else ""
+        models = str(self._folder.models)
+        return WeightsJob(kind, model, models, self._store.tell(), ranges, source)
 
     async def _work(self, job: WeightsJob, tell: Tell) -> WeightsDone:
         async with ChildProcess("meshinfer.node.weights_host") as child:

@@ -30,6 +30,7 @@ class Settings:
     api_host: str = "127.0.0.1"
     api_port: int | None = None
     model: ModelId | None = None
+    model_source: str = ""  # where to get it, as a person writes it; empty: the catalogue
     peers: tuple[Address, ...] = ()
     advertise: tuple[Address, ...] = ()
     mdns: bool = True
@@ -39,6 +40,10 @@ class Settings:
     stages: int | None = None  # force a pipeline of so many
     precision: str = "auto"
     deterministic: bool = False
+    store: Path | None = None  # where stages lie; None: in the state folder
+    read_only_stores: tuple[Path, ...] = ()
+    store_limit: int | None = None  # bytes that stages may take on the disk
+    upload_limit: int | None = None  # bytes a second of pieces to other PCs
     api_key: str | None = None  # from the environment or a file, never from argv
 
 

@@ -1,10 +1,8 @@
-"""Where stages come from: this PC's store, else a PC that holds their pieces, over TLS."""
+"""Where stages come from: this PC's store, else all PCs that may hold pieces of them, over TLS."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import Protocol
 
@@ -13,11 +11,11 @@ from meshinfer.core.ids import NodeId
 from meshinfer.core.model import StageManifest
 from meshinfer.errors import MeshInferError, PeerLost
 from meshinfer.link.base import TRANSFER, Dialer, Link
-from meshinfer.weights.store import Store
-from meshinfer.weights.transfer import pull_stage
-from meshinfer.wire.transfer import TransferHello
+from meshinfer.weights.exchange import Exchange
+from meshinfer.weights.transfer import Source, pull_stage
 
-TRANSFER_VERSION = 1
+MOST_SOURCES = 8
+"""Links of one pull: more would not make it faster, and each costs both sides threads."""
 
 
 class Fleet(Protocol):
@@ -28,11 +26,10 @@ class Fleet(Protocol):
 class ShardSource:
     """Implements node.stage_keeper.Fetch."""
 
-    def __init__(self, store: Store, dialer: Dialer, mesh: Fleet, executor: Executor) -> None:
-        self._store = store
+    def __init__(self, exchange: Exchange, dialer: Dialer, mesh: Fleet) -> None:
+        self._exchange = exchange
         self._dialer = dialer
         self._mesh = mesh
-        self._executor = executor
 
     async def fetch(
         self,
@@ -41,16 +38,13 @@ class ShardSource:
         tell: Callable[[int, int], None],
     ) -> Path:
         """The stage's folder, every byte checked against the manifest."""
-        loop = asyncio.get_running_loop()
-        folder = await loop.run_in_executor(
-            self._executor, self._store.verified_folder, manifest.digest
-        )
-        if folder is not None:
-            return folder
-        others = [node for node in sources if node != self._mesh.view.me]
-        return await pull_stage(
-            manifest, [self._opener(node) for node in others], self._store, tell, self._executor
-        )
+        view = self._mesh.view
+        others = [node for node in dict.fromkeys(sources) if node != view.me]
+        asked = [
+            Source(self._opener(node), spare=node == view.leader)
+            for node in _some(others, view.leader)
+        ]
+        return await pull_stage(manifest, asked, self._exchange, tell)
 
     def _opener(self, node: NodeId) -> Callable[[], Awaitable[Link]]:
         async def open_link() -> Link:
@@ -58,12 +52,16 @@ class ShardSource:
             reason: MeshInferError = PeerLost("The PC that holds the stage is gone.")
             for address in member.agent_addresses if member else ():
                 try:
-                    link = await self._dialer.dial(address, TRANSFER, node)
-                    await link.send(TransferHello(TRANSFER_VERSION))
+                    return await self._dialer.dial(address, TRANSFER, node)
                 except MeshInferError as error:
                     reason = error
-                else:
-                    return link
             raise reason
 
         return open_link
+
+
+def _some(nodes: list[NodeId], leader: NodeId | None) -> list[NodeId]:
+    """At most `MOST_SOURCES`: the leader, who has everything, and the first of the others, which
+    the leader named in the order in which they are likely to hold something."""
+    ordered = sorted(nodes, key=lambda node: node != leader)
+    return ordered[:MOST_SOURCES]

@@ -14,13 +14,15 @@ import sys
 import time
 from pathlib import Path
 
+from meshinfer.core.ids import Digest
 from meshinfer.core.together import together
 from meshinfer.engine.compiled_cache import CompiledCache
+from meshinfer.engine.mapped_weights import let_go
 from meshinfer.engine.paged import PagedStage, StageOptions
 from meshinfer.engine.selftest import self_test
 from meshinfer.engine.thread import EngineThread
 from meshinfer.engine.warmup import warm_up
-from meshinfer.errors import MeshInferError
+from meshinfer.errors import MeshInferError, StageFailed
 from meshinfer.link.base import RING
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import load
@@ -30,6 +32,7 @@ from meshinfer.node.child import ParentPipe
 from meshinfer.node.ring_ends import consume, expect_consumer
 from meshinfer.node.stage_job import ring_facts
 from meshinfer.serve.stage_worker import StageWorker
+from meshinfer.weights.stage_use import StageUse
 from meshinfer.wire.child import StageJob, StageNews
 from meshinfer.wire.commit import StagePhase
 
@@ -49,6 +52,12 @@ async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> P
     pipe.send(StageNews(StagePhase.LOADING, 0.0))
     xml = Path(job.stage_folder) / "openvino_model.xml"
     stage: PagedStage = await engine.run(PagedStage.load, xml, options)
+    if stage.shape.input_width != job.input_width:
+        raise StageFailed(
+            f"The stage takes {stage.shape.input_width} numbers a token, but the plan says "
+            f"{job.input_width}.",
+            "Pull the model again: it was described by another version.",
+        )
     pipe.send(StageNews(StagePhase.TESTING, 0.0))
     await engine.run(self_test, stage)
     pipe.send(StageNews(StagePhase.TESTING, 0.5))
@@ -61,7 +70,8 @@ async def serve(job: StageJob, pipe: ParentPipe) -> None:
     trust = Trust(load(Path(job.state_folder)))
     engine = EngineThread()
     try:
-        stage = await load_stage(engine, job, pipe)
+        with let_go(Path(job.stage_folder) / "openvino_model.bin"):
+            stage = await load_stage(engine, job, pipe)
         await join_ring(
             job, pipe, trust, StageWorker(stage, engine, ring_facts(job), job.stage, time.monotonic)
         )
@@ -95,8 +105,11 @@ async def run() -> int:
     pipe = ParentPipe()
     job = await pipe.receive()
     assert isinstance(job, StageJob)
+    folder = Path(job.stage_folder)
     try:
-        await serve(job, pipe)
+        # ROOT/stages/DIGEST: while it is held, nobody makes room in the store by removing it.
+        with StageUse(folder.parent.parent / "use").hold(Digest(folder.name)):
+            await serve(job, pipe)
     except MeshInferError as error:
         pipe.send(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))
         return 1

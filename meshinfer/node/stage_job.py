@@ -29,7 +29,7 @@ def ring_facts(job: StageJob) -> RingFacts:
         pipeline=job.pipeline,
         stages=job.stages,
         precision=job.precision,
-        hidden_size=job.hidden_size,
+        input_width=job.input_width,
         vocabulary_size=job.vocabulary_size,
         context_length=job.context_length,
     )
@@ -61,7 +61,7 @@ def stage_job(
         stages=len(stages),
         precision=plan.precision,
         cache_tokens=plan.cache_tokens,
-        hidden_size=shape.hidden_size,
+        input_width=shape.input_width(stages[stage].units),
         vocabulary_size=shape.vocabulary_size,
         context_length=plan.context_length,
         listen=options.listen,

@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshinfer.core.model import UnitRange
+from meshinfer.core.model import Unit
 from meshinfer.core.step import Row, Step
 from meshinfer.engine.configuration import check_options
 from meshinfer.engine.paged import PagedStage, StageOptions
 from meshinfer.engine.stage import Stage
 from meshinfer.errors import StageFailed, UsageError
+from meshinfer.node.even_cuts import Cut, cut_at, even_cut
+from meshinfer.weights.cache_reorder import reorder_faults
 from meshinfer.weights.cut import cut, read_model
-from meshinfer.weights.cut_points import find_units
+from meshinfer.weights.cut_points import anatomy
 
 MODEL_FILE = "openvino_model.xml"
 
-Cut = tuple[UnitRange, ...]
 Progress = Callable[[float, str], None]
 """Is told the share that is done, 0..1, and what comes next."""
 
@@ -50,7 +51,8 @@ class Check:
 class VerifyReport:
     model: str
     checks: tuple[Check, ...]
-    not_run: tuple[str, ...]  # why a precision was left out
+    not_run: tuple[str, ...]  # why a precision or a cut was left out
+    notes: tuple[str, ...] = ()  # where the model cannot be cut, and what a GPU would not fuse
 
     @property
     def difference(self) -> float:
@@ -71,6 +73,8 @@ class VerifyReport:
         report: dict[str, Any] = {"model": self.model, "checks": checks}
         if self.not_run:
             report["not_run"] = list(self.not_run)
+        if self.notes:
+            report["notes"] = list(self.notes)
         return {**report, "difference": self.difference}
 
 
@@ -92,21 +96,30 @@ def verify(
     progress: Progress | None = None,
     cuts: Sequence[Cut] | None = None,
     threads: int = 0,
+    borders: Sequence[Sequence[int]] = (),
 ) -> VerifyReport:
     """Compare split and whole on this PC's CPU. Blocks.
 
     `source` is a model folder or its XML file. `stages` are cut evenly at layers, and once more
-    inside layers unless that is switched off; `cuts` replaces both. Each check runs one prefill and
-    `steps` decode steps of `sequences` sequences, with the tokens that the whole model chose.
+    inside layers unless that is switched off; `borders` between units (0 to their number) or whole
+    `cuts` replace both. Each check runs one prefill and `steps` decode steps of `sequences`
+    sequences, with the tokens that the whole model chose.
     Raises StageFailed (it cannot be read, cut or run), UsageError (nothing to compare).
     """
     xml = source / MODEL_FILE if source.is_dir() else source
-    chosen = cuts if cuts is not None else _chosen_cuts(xml, stages, inside_layer)
+    _tell(progress, 0.0, "looking for cut points")
+    units, refused = _taken_apart(xml)
     runnable, not_run = _runnable(precisions)
-    total = len(runnable) * (1 + len(chosen))
-    if not runnable or not chosen:
+    if cuts is None and borders:
+        cuts = [cut_at(one, len(units)) for one in borders]
+    elif cuts is None:
+        cuts, impossible = _even_cuts(units, stages, inside_layer)
+        not_run += impossible
+    total = len(runnable) * (1 + len(cuts))
+    if not runnable or not cuts:
         raise UsageError("There is nothing to compare.", " ".join(not_run))
     checks: list[Check] = []
+    notes = dict.fromkeys(refused)
     done = 0
     for precision in runnable:
         options = StageOptions(
@@ -115,35 +128,35 @@ def verify(
         _tell(progress, done / total, f"the whole model in {precision}")
         recording = _record(xml, options, steps, sequences)
         done += 1
-        for one in chosen:
+        for one in cuts:
             _tell(progress, done / total, f"{len(one)} stages in {precision}")
-            checks.append(Check(one, precision, _replay(xml, one, options, recording)))
+            difference, faults = _replay(xml, one, options, recording)
+            checks.append(Check(one, precision, difference))
+            notes.update(dict.fromkeys(faults))
             done += 1
     _tell(progress, 1.0, "done")
-    return VerifyReport(xml.parent.name, tuple(checks), tuple(not_run))
+    return VerifyReport(xml.parent.name, tuple(checks), tuple(not_run), tuple(notes))
 
 
-def even_cut(units: int, stages: int, inside_layer: bool) -> Cut:
-    """`stages` ranges of a model of `units` units: borders between layers, or within them.
-
-    Unit 0 is the embedding, the last one the head, and a layer's attention has an odd number: an
-    odd border is one between layers. Raises UsageError when there are too few borders.
-    """
-    borders = range(2 if inside_layer else 1, units - 1 if inside_layer else units, 2)
-    if not 2 <= stages <= len(borders) + 1:
-        raise UsageError(
-            f"A model of {units} units cannot be cut evenly into {stages} stages.",
-            f"Choose 2 to {len(borders) + 1} stages.",
-        )
-    places = [(index * (len(borders) + 1)) // stages - 1 for index in range(1, stages)]
-    ends = [0, *(borders[place] for place in places), units]
-    return tuple(UnitRange(first, end) for first, end in zip(ends, ends[1:], strict=False))
+def _taken_apart(xml: Path) -> tuple[list[Unit], tuple[str, ...]]:
+    """A model's units, and where it cannot be cut."""
+    whole = anatomy(read_model(xml))
+    return [one.unit for one in whole.units], whole.refused
 
 
-def _chosen_cuts(xml: Path, stages: Sequence[int], inside_layer: bool) -> list[Cut]:
-    units = len(find_units(read_model(xml)))
-    kinds = (False, True) if inside_layer else (False,)
-    return [even_cut(units, count, inside) for count in stages for inside in kinds]
+def _even_cuts(
+    units: Sequence[Unit], stages: Sequence[int], inside_layer: bool
+) -> tuple[list[Cut], list[str]]:
+    """The cuts, and why some that were asked for are not possible."""
+    cuts: list[Cut] = []
+    impossible: list[str] = []
+    for count in stages:
+        for inside in (False, True) if inside_layer else (False,):
+            try:
+                cuts.append(even_cut(units, count, inside))
+            except UsageError as error:
+                impossible.append(error.cause)
+    return cuts, impossible
 
 
 def _runnable(precisions: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -195,19 +208,25 @@ def _next_step(number: int, step: Step, logits: NDArray[np.float32]) -> Step:
     return Step(number, rows, tuple(logits.argmax(axis=1).tolist()))
 
 
-def _replay(xml: Path, ranges: Cut, options: StageOptions, recording: _Recording) -> float:
-    """The largest difference of the split model's logits from the recorded ones."""
+def _replay(
+    xml: Path, ranges: Cut, options: StageOptions, recording: _Recording
+) -> tuple[float, tuple[str, ...]]:
+    """The largest difference of the split model's logits from the recorded ones, and what a GPU
+    would not fuse in its stages."""
     chain: list[Stage] = []
+    faults: list[str] = []
     try:
         for units in ranges:
-            chain.append(PagedStage.load(cut(xml, units), options))
+            stage = cut(xml, units)
+            faults += reorder_faults(stage)
+            chain.append(PagedStage.load(stage, options))
         largest = 0.0
         for step, expected in zip(recording.steps, recording.logits, strict=True):
             largest = max(largest, _difference(_run(chain, step), expected))
-        return largest
+        return largest, tuple(faults)
     finally:
-        for stage in chain:
-            stage.close()
+        for one in chain:
+            one.close()
 
 
 def _run(chain: Sequence[Stage], step: Step) -> NDArray[Any]:

@@ -14,10 +14,15 @@ from pathlib import Path
 
 from meshinfer.errors import MeshInferError
 from meshinfer.node.child import ParentPipe
-from meshinfer.weights.folder import find_folder, prepare
+from meshinfer.node.stores import StoreChoice
+from meshinfer.weights.catalogue import Catalogue
+from meshinfer.weights.folder import find_folder
+from meshinfer.weights.obtain import catalogue_source
+from meshinfer.weights.prepare import prepare
 from meshinfer.weights.progress import Progress
+from meshinfer.weights.recipe import Recipe
+from meshinfer.weights.source import Source, read_source
 from meshinfer.weights.split import split
-from meshinfer.weights.store import Store
 from meshinfer.wire.child import WeightsDone, WeightsFailed, WeightsJob, WeightsNews
 
 
@@ -28,10 +33,15 @@ def work(job: WeightsJob, pipe: ParentPipe) -> WeightsDone:
         pipe.send(WeightsNews(progress.phase, progress.done_bytes, progress.total_bytes))
 
     if job.kind == "pull":
-        folder = prepare(job.model, Path(job.models_folder), tell)
+        if job.source:
+            source: Source = read_source(job.source, Catalogue.load().names)
+        else:  # never a folder that happens to have the model's name
+            source = catalogue_source(job.model)
+        recipe = Recipe.parse(job.recipe) if job.recipe else None
+        folder = prepare(source, Path(job.models_folder), recipe, tell, job.model)
         return WeightsDone(str(folder.path), ())
     folder = find_folder(Path(job.models_folder), job.model)
-    manifests = split(folder, job.ranges, Store(Path(job.store_folder)), tell)
+    manifests = split(folder, job.ranges, StoreChoice.told(job.store).open(), tell)
     return WeightsDone(str(folder.path), manifests)
 
 

@@ -21,7 +21,7 @@ class RingFacts:
     pipeline: int
     stages: int
     precision: str
-    hidden_size: int
+    input_width: int  # numbers a token that reach this stage; 0 where token ids do
     vocabulary_size: int
     context_length: int
 

@@ -119,7 +119,7 @@ class StageWorker:
             frame,
             payload,
             precision=facts.precision,
-            hidden_size=None if self._index == 0 else facts.hidden_size,
+            width=None if self._index == 0 else facts.input_width,
             vocabulary_size=facts.vocabulary_size,
             context_length=facts.context_length,
         )

@@ -64,6 +64,11 @@ class Assembly:
         self._open(json.dumps({"key": key, "spans": [str(span) for span in spans]}))
 
     @property
+    def beside(self) -> Path:
+        """The parts' folder: what else is kept there lives as long as they do."""
+        return self._parts
+
+    @property
     def missing(self) -> tuple[LayerSpan, ...]:
         """Spans that are not made yet, in order."""
         return tuple(span for span in self._spans if not self._xml(span).is_file())

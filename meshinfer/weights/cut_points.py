@@ -1,77 +1,51 @@
 """Where a decoder can be cut: a search by structure that needs no names.
 
-A cut point is a tensor that every path of values from token ids to logits crosses. An ov.Model
-enters (from openvino_genai's GGUF reader, optimum-intel or the Hub), a row of units leaves. Called
-when a model is described and when it is cut.
+A cut point is a hidden state that every path of values from token ids to logits crosses, but for
+what `weights.crossing` lets cross beside it. An ov.Model enters (from openvino_genai's GGUF reader,
+optimum-intel or the Hub), a row of units leaves. Called when a model is described and when it is
+cut.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import prod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from meshinfer.core.model import Unit, UnitKind
 from meshinfer.errors import StageFailed
-from meshinfer.weights.graph import READ_VALUE, SHAPE_OF, Graph, dimensions
+from meshinfer.weights.crossing import Crossing, Crossings, segment, token_tensor
+from meshinfer.weights.graph import READ_VALUE, Graph, dimensions
+from meshinfer.weights.key_values import ATTENTION, Caches, stream_graph
+from meshinfer.weights.unit_sizes import CutUnit, Piece, describe
 
-_F32_BYTES = 4
+__all__ = ["Anatomy", "CutUnit", "anatomy", "find_units"]
+
 _ANOTHER_MODEL = "Choose another text-only decoder model, or export it again."
-_ATTENTION = "ScaledDotProductAttention"
-
-
-@dataclass(frozen=True, slots=True)
-class CutUnit:
-    """A unit as the planner sees it, and where it ends in the graph."""
-
-    unit: Unit
-    crossing: str | None  # friendly name of the operation whose output leaves; None for the head
-    variables: tuple[str, ...]  # states that only this unit reads, in the order of the graph
 
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """A model taken apart. `ends[i]` is the place of unit i's last operation (for the head: of the
-    Result), `variables[i]` the places of the ReadValues that unit i reads."""
+    """A model taken apart. `ends[i]` is what leaves unit i for the next; `variables[i]` holds the
+    places of the ReadValues that unit i reads. `refused` says where it cannot be cut, and why."""
 
     graph: Graph
+    caches: Caches
     tokens: int  # place of input_ids
-    flow: tuple[int, ...]
+    logits: int  # place of the Result
     units: tuple[CutUnit, ...]
-    ends: tuple[int, ...]
+    ends: tuple[Crossing, ...]  # of every unit but the last
     variables: tuple[tuple[int, ...], ...]
+    refused: tuple[str, ...]
     hidden_size: int
     vocabulary_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Flow between two neighbouring candidates."""
-
-    places: tuple[int, ...]
-    attentions: int
-    products: int  # matrix products
-
-    @property
-    def trivial(self) -> bool:
-        """Norms, scales, conversions: not worth a unit."""
-        return not self.attentions and not self.products
-
-    def joined(self, other: _Part) -> _Part:
-        return _Part(
-            self.places + other.places,
-            self.attentions + other.attentions,
-            self.products + other.products,
-        )
-
-
 def find_units(model: Any) -> tuple[CutUnit, ...]:
-    """The units of an ov.Model, in order: the embedding, two for every layer, the head.
+    """The units of an ov.Model, in order: the embedding, two or more for every layer, the head.
 
-    Sizes in bytes. A constant that several units read (a tied embedding) is counted in each.
-    Raises StageFailed naming the tensor that stands in the way of a cut.
+    Sizes in bytes. What several units hold in common (a tied embedding, a shared cache) is counted
+    in each and named in `shared`. Raises StageFailed naming the tensor that stands in the way.
     """
     return anatomy(model).units
 
@@ -79,23 +53,22 @@ def find_units(model: Any) -> tuple[CutUnit, ...]:
 def anatomy(model: Any) -> Anatomy:
     """`find_units` with the places in the graph. Raises StageFailed."""
     graph = Graph.of(model)
-    tokens = _token_input(graph)
-    flow = graph.flow(tokens, _logits(graph))
-    if tokens not in flow:
-        raise StageFailed("The model's logits do not depend on its input_ids.", _ANOTHER_MODEL)
-    parts, hidden_size = _parts(graph, flow)
-    logits = dimensions(graph.nodes[flow[-1]].output(0))
-    vocabulary_size = (logits[-1] if logits else None) or 0
-    describer = _Describer(graph, frozenset(flow), hidden_size, vocabulary_size)
-    described = describer.describe(parts)
+    tokens, logits = _token_input(graph), _logits(graph)
+    search = _Search(graph, tokens, logits)
+    pieces = search.pieces()
+    sizes = dimensions(graph.nodes[logits].output(0))
+    vocabulary_size = (sizes[-1] if sizes else None) or 0
+    described = describe(graph, search.caches, pieces, vocabulary_size)
     return Anatomy(
         graph=graph,
+        caches=search.caches,
         tokens=tokens,
-        flow=flow,
+        logits=logits,
         units=tuple(unit for unit, _ in described),
-        ends=tuple(part.places[-1] for part in parts),
-        variables=tuple(places for _, places in described),
-        hidden_size=hidden_size,
+        ends=tuple(piece.end for piece in pieces if piece.end is not None),
+        variables=tuple(states for _, states in described),
+        refused=tuple(dict.fromkeys(search.refused)),
+        hidden_size=search.width,
         vocabulary_size=vocabulary_size,
     )
 
@@ -118,128 +91,148 @@ def _logits(graph: Graph) -> int:
     return chosen[0]
 
 
-def _parts(graph: Graph, flow: tuple[int, ...]) -> tuple[list[_Part], int]:
-    """The flow from end to end in parts, one a unit, and the hidden size."""
-    candidates, hidden_size = _candidates(graph, flow)
-    bounds = [-1, *(flow.index(place) for place in candidates), len(flow) - 1]
-    pieces = [
-        _part(graph, flow[first + 1 : end + 1]) for first, end in pairwise(bounds) if end > first
-    ]
-    parts = [pieces.pop(0)]
-    while pieces and pieces[0].trivial:  # a scale or norm right behind the lookup
-        parts[0] = parts[0].joined(pieces.pop(0))
-    # Where the vocabulary is as wide as the hidden size, the logits look like a cut point too.
-    while len(pieces) > 1 and pieces[-1].trivial:
-        last = pieces.pop()
-        pieces[-1] = pieces[-1].joined(last)
-    waiting: _Part | None = None
-    for piece in pieces:
-        whole = piece if waiting is None else waiting.joined(piece)
-        waiting = whole if whole.trivial else None
-        if waiting is None:
-            parts.append(whole)
-    _check(graph, flow, parts)
-    return parts, hidden_size
+class _Search:
+    """One search through one graph. `width` is that of the hidden state."""
 
-
-def _candidates(graph: Graph, flow: tuple[int, ...]) -> tuple[list[int], int]:
-    """Separators that carry an f32 activation [batch, length, hidden], and the hidden size."""
-    widths: dict[int, int] = {}
-    for place in graph.separators(flow)[:-1]:
-        node = graph.nodes[place]
-        if node.get_output_size() != 1 or graph.kinds[place] == "Parameter":
-            continue
-        axes = dimensions(node.output(0))
-        width = axes[-1] if axes is not None and len(axes) == 3 else None
-        if width is not None and node.get_output_element_type(0).get_type_name() == "f32":
-            widths[place] = width
-    if not widths:
-        raise _uncuttable(graph, flow)
-    (hidden_size, _), *_ = Counter(widths.values()).most_common(1)
-    return [place for place, width in widths.items() if width == hidden_size], hidden_size
-
-
-def _part(graph: Graph, places: tuple[int, ...]) -> _Part:
-    kinds = Counter(graph.kinds[place] for place in places)
-    return _Part(places, kinds[_ATTENTION], kinds["MatMul"])
-
-
-def _check(graph: Graph, flow: tuple[int, ...], parts: list[_Part]) -> None:
-    attentions = sum(part.attentions for part in parts)
-    if attentions == 0:
-        raise StageFailed(
-            "The model has no ScaledDotProductAttention operation.",
-            "Export it again with a current optimum-intel.",
-        )
-    if attentions > 1 and max(part.attentions for part in parts) == attentions:
-        raise _uncuttable(graph, flow)
-    if len(parts) < 3 or parts[-1].attentions or not parts[-1].products or parts[0].attentions:
-        raise _uncuttable(graph, flow)
-
-
-def _uncuttable(graph: Graph, flow: tuple[int, ...]) -> StageFailed:
-    """Names the tensor that is still needed after most of the model: it jumps over all cuts."""
-    last_use = graph.last_uses(flow)
-    longest = max(flow, key=lambda place: last_use.get(place, place) - place)
-    return StageFailed(
-        f"The model cannot be cut: '{graph.name(longest)}' is read again in "
-        f"'{graph.name(last_use.get(longest, longest))}', beyond every other tensor.",
-        _ANOTHER_MODEL,
-    )
-
-
-class _Describer:
-    """Measures parts and gives them their kinds and layers."""
-
-    def __init__(
-        self, graph: Graph, flow: frozenset[int], hidden_size: int, vocabulary_size: int
-    ) -> None:
+    def __init__(self, graph: Graph, tokens: int, logits: int) -> None:
         self._graph = graph
-        self._flow = flow
-        self._hidden_bytes = hidden_size * _F32_BYTES
-        self._logits_bytes = vocabulary_size * _F32_BYTES
+        self._tokens = tokens
+        self._logits = logits
+        self.caches = Caches.of(graph)
+        self._stream = stream_graph(graph, self.caches)
+        self._flow = self._stream.flow(tokens, logits)
+        if tokens not in self._flow:
+            raise StageFailed("The model's logits do not depend on its input_ids.", _ANOTHER_MODEL)
+        if not any(kind == ATTENTION for kind in graph.kinds):
+            raise StageFailed(
+                "The model has no ScaledDotProductAttention operation.",
+                "Export it again with a current optimum-intel.",
+            )
+        self._refuse_other_states()
+        self._crossings = Crossings(graph, self._stream, self.caches, tokens, logits)
+        self._made = graph.reached_from(tokens)
+        self.refused: list[str] = []
+        self.width = 0
 
-    def describe(self, parts: list[_Part]) -> list[tuple[CutUnit, tuple[int, ...]]]:
-        middle = parts[1:-1]
-        alternating = any(not part.attentions for part in middle)
-        layer = 0  # of the next attention
-        described = [self._unit(parts[0], UnitKind.EMBEDDING, 0)]
-        for part in middle:
-            if part.attentions == 0:
-                described.append(self._unit(part, UnitKind.FEED_FORWARD, max(layer - 1, 0)))
+    def _refuse_other_states(self) -> None:
+        """Recurrent and convolution layers keep one state for all tokens so far: it cannot be
+        paged, and a rewind cannot undo what went into it."""
+        for place, kind in enumerate(self._graph.kinds):
+            if kind != READ_VALUE:
                 continue
-            single = part.attentions == 1 and alternating
-            kind = UnitKind.ATTENTION if single else UnitKind.BLOCK
-            described.append(self._unit(part, kind, layer))
-            layer += part.attentions
-        head, variables = self._unit(parts[-1], UnitKind.HEAD, layer)
-        unit = replace(head.unit, crossing_bytes_per_token=self._logits_bytes)
-        described.append((replace(head, unit=unit, crossing=None), variables))
-        return described
+            readers = {self._graph.kinds[one] for one in self.caches.readers.get(place, ())}
+            if ATTENTION not in readers:
+                name = self._graph.nodes[place].get_variable_id()
+                raise StageFailed(
+                    f"The model keeps a state '{name}' that no attention reads, as recurrent and "
+                    "convolution layers do; only key-value caches can be served.",
+                    _ANOTHER_MODEL,
+                )
 
-    def _unit(self, part: _Part, kind: UnitKind, layer: int) -> tuple[CutUnit, tuple[int, ...]]:
-        graph = self._graph
-        members = set(part.places)
-        needed = graph.behind(
-            part.places,
-            lambda place: (
-                (place in self._flow and place not in members) or graph.kinds[place] == SHAPE_OF
-            ),
-        )
-        states = tuple(sorted(place for place in needed if graph.kinds[place] == READ_VALUE))
-        unit = Unit(
-            kind=kind,
-            layer=layer,
-            weight_bytes=sum(graph.constant_bytes(place) for place in needed),
-            cache_bytes_per_token=sum(self._cache_bytes(place) for place in states),
-            crossing_bytes_per_token=self._hidden_bytes,
-        )
-        names = tuple(str(graph.nodes[place].get_variable_id()) for place in states)
-        return CutUnit(unit, graph.name(part.places[-1]), names), states
+    def pieces(self) -> list[Piece]:
+        """The model from end to end, a piece for each unit. Raises StageFailed."""
+        strict = self._stream.separators(self._flow)[:-1]
+        pieces = self._between(self._cuts(strict, frozenset(strict)))
+        if pieces[0].attentions or max(piece.attentions for piece in pieces) > 1:
+            # Something jumps over the layers: look behind the first attention as well, where what
+            # is computed in front does not count.
+            loose = {*strict, *self._beside_the_front()}
+            pieces = self._between(self._cuts(sorted(loose), frozenset(strict)))
+        self._check(pieces)
+        return pieces
 
-    def _cache_bytes(self, place: int) -> int:
-        """f32 bytes that one more token adds to a state; 0 for one that does not grow."""
-        axes = dimensions(self._graph.nodes[place].output(0)) or ()
-        if len(axes) < 3 or axes[2] is not None:
-            return 0
-        return prod(axis for axis in axes if axis is not None) * _F32_BYTES
+    def _beside_the_front(self) -> Iterator[int]:
+        """Separators of what the first attention leads to, and of what leads to the first of
+        those that can be cut."""
+        first = next(place for place in self._flow if self._graph.kinds[place] == ATTENTION)
+        behind = self._stream.separators(self._stream.flow(first, self._logits))[:-1]
+        yield from behind
+        for cut in self._cuts(behind, frozenset()):
+            front = self._stream.flow(self._tokens, cut.tensors[0].place)
+            yield from self._stream.separators(front)
+            break
+
+    def _cuts(self, candidates: Iterable[int], strict: frozenset[int]) -> Iterator[Crossing]:
+        """What crosses at those candidates that carry the hidden state and can be cut."""
+        widths: dict[int, int] = {}
+        for place in candidates:
+            if self._graph.nodes[place].get_output_size() == 1:
+                tensor = token_tensor(self._graph, (place, 0))
+                if tensor is not None:
+                    widths[place] = tensor.width
+        if not widths:
+            return
+        ((self.width, _),) = Counter(widths.values()).most_common(1)
+        for place, width in widths.items():
+            if width != self.width:
+                continue
+            if place in strict and not self.caches.is_shared:
+                tensor = token_tensor(self._graph, (place, 0))
+                assert tensor is not None
+                yield Crossing((tensor,))
+                continue
+            try:
+                crossing = self._crossings.at(place)
+            except StageFailed as error:
+                self.refused.append(error.cause)
+            else:
+                if crossing is not None:
+                    yield crossing
+
+    def _between(self, cuts: Iterable[Crossing]) -> list[Piece]:
+        """Pieces between cuts. What only moves and scales numbers is not worth one."""
+        pieces = []
+        entry: Crossing | None = None
+        for end in (*cuts, None):
+            pieces.append(self._piece(entry, end))
+            entry = end
+        kept = [pieces.pop(0)]
+        while pieces and pieces[0].is_trivial:  # a scale or norm right behind the lookup
+            kept[0] = self._joined(kept[0], pieces.pop(0))
+        # Where the vocabulary is as wide as the hidden size, the logits look like a cut point too.
+        while len(pieces) > 1 and pieces[-1].is_trivial:
+            last = pieces.pop()
+            pieces[-1] = self._joined(pieces[-1], last)
+        waiting: Piece | None = None
+        for piece in pieces:
+            if waiting is None and piece.is_pointwise:
+                kept[-1] = self._joined(kept[-1], piece)
+                continue
+            whole = piece if waiting is None else self._joined(waiting, piece)
+            waiting = whole if whole.is_trivial else None
+            if waiting is None:
+                kept.append(whole)
+        return kept
+
+    def _joined(self, one: Piece, other: Piece) -> Piece:
+        return self._piece(one.entry, other.end)
+
+    def _piece(self, entry: Crossing | None, end: Crossing | None) -> Piece:
+        ends = [self._logits] if end is None else end.places
+        before = frozenset[int]() if entry is None else entry.places
+        places = segment(self._graph, self.caches, before, ends)
+        kinds = Counter(
+            self._graph.kinds[place] for place in places - before if place in self._made
+        )
+        return Piece(entry, end, places, kinds)
+
+    def _check(self, pieces: list[Piece]) -> None:
+        most = max(piece.attentions for piece in pieces)
+        if most > 1 and most == sum(piece.attentions for piece in pieces):
+            raise self._uncuttable()
+        last = pieces[-1]
+        if len(pieces) < 3 or last.attentions or not last.products:
+            raise self._uncuttable()
+
+    def _uncuttable(self) -> StageFailed:
+        """Names the tensor that is still needed after most of the model: it jumps over all cuts."""
+        if self.refused:
+            return StageFailed(self.refused[-1], _ANOTHER_MODEL)
+        last_use = self._stream.last_uses(self._flow)
+        longest = max(self._flow, key=lambda place: last_use.get(place, place) - place)
+        name, user = self._graph.name(longest), last_use.get(longest, longest)
+        return StageFailed(
+            f"The model cannot be cut: '{name}' is read again in '{self._graph.name(user)}', "
+            "beyond every other tensor.",
+            _ANOTHER_MODEL,
+        )

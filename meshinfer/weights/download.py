@@ -1,7 +1,8 @@
 """One file over HTTP that survives cuts, stalls, kills and servers that answer nonsense.
 
-An address, a SHA-256 and a target enter; the verified file lies at the target. Called by `fetch`.
-Bytes wait in `NAME.part` beside the target, and every attempt goes on behind the last one.
+An address, a SHA-256 and a target enter; the verified file lies at the target. Called by `wheels`
+and `hub_fetch`. Bytes wait in `NAME.part` beside the target, and every attempt goes on behind the
+last one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
 from urllib.parse import urlsplit
@@ -25,7 +26,25 @@ from meshinfer.weights.disk import disk_errors, file_digest
 _READ_BYTES = 1 << 18
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _SAY_AGAIN = frozenset({408, 425, 429})
-_CHECK_NETWORK = "Check this PC's way to the package index (proxy, certificates), then try again."
+
+Check = Callable[[Path], bool]
+"""Whether a whole file is the right one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who sends the file: what only that host may hear, and what to say when it does not work."""
+
+    promise: str = "the package index promises"
+    unreachable: str = (
+        "Check this PC's way to the package index (proxy, certificates), then try again."
+    )
+    refused: str = "Check pip's index settings."
+    # Never shown, and never sent to another host that the first one points to.
+    secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+PACKAGE_INDEX = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +67,29 @@ class _AttemptFailed(Exception):
 
 
 class Download:
-    """`told` hears how many bytes of the file are here; `limit` is the most that it may have."""
+    """`told` hears how many bytes of the file are here; `limit` is the most that it may have.
+    `right` is the file's SHA-256, or another check of the whole."""
 
     def __init__(
         self,
         url: str,
-        digest: Digest,
+        right: Digest | Check,
         limit: int,
         told: Callable[[int], None],
         persistence: Persistence = Persistence(),
         sleep: Callable[[float], None] = time.sleep,
-        opener: urllib.request.OpenerDirector | None = None,
+        origin: Origin = PACKAGE_INDEX,
     ) -> None:
         if urlsplit(url).scheme not in ("https", "http", "file"):
             raise ModelNotFound(f"'{url}' is no address that meshinfer downloads from.")
         self._url = url
-        self._digest = digest
+        self._right = right
         self._limit = limit
         self._told = told
         self._persistence = persistence
         self._sleep = sleep
-        self._opener = opener or make_opener(os.environ)
+        self._origin = origin
+        self._opener = make_opener(os.environ)
 
     def run(self, target: Path) -> None:
         """Have the file at `target`. Blocks. Raises TimedOut (nobody answers, or only nonsense),
@@ -77,18 +98,25 @@ class Download:
         with disk_errors(target.parent):
             for _ in range(self._persistence.corrupt):
                 self._fill(part)
-                if file_digest(part) == self._digest:
+                if self._is_right(part):
                     part.replace(target)
                     return
                 part.unlink()
         raise ShardCorrupt(
-            f"{target.name} does not have the SHA-256 that the package index promises.",
+            f"{target.name} does not have the digest that {self._origin.promise}.",
             "Try again; if it happens again, something on the way changes the file.",
         )
+
+    def _is_right(self, part: Path) -> bool:
+        if callable(self._right):
+            return self._right(part)
+        return file_digest(part) == self._right
 
     def _fill(self, part: Path) -> None:
         """Attempt after attempt until the server says that all bytes are here."""
         failures = 0
+        if part.exists() and _size(part) == self._limit:
+            return  # killed between the last byte and the rename
         while True:
             before = _size(part)
             try:
@@ -96,7 +124,7 @@ class Download:
             except _AttemptFailed as error:
                 failures = 1 if _size(part) > before else failures + 1
                 if failures >= self._persistence.failures:
-                    raise TimedOut(f"{self._host} {error}.", _CHECK_NETWORK) from error
+                    raise TimedOut(f"{self._host} {error}.", self._origin.unreachable) from error
                 self._sleep(self._persistence.wait_s(failures))
             else:
                 return
@@ -121,6 +149,7 @@ class Download:
     def _open(self, offset: int) -> Any:
         # A compressed answer would have other bytes than those that the digest covers.
         headers = {"Accept-Encoding": "identity", "User-Agent": "meshinfer"}
+        headers.update(self._origin.secret_headers)
         if offset:
             headers["Range"] = f"bytes={offset}-"
         request = urllib.request.Request(self._url, headers=headers)
@@ -201,7 +230,7 @@ class Download:
         if status in _SAY_AGAIN or status >= 500 or status == 416:
             raise _AttemptFailed(f"answers {status}") from error
         raise ModelNotFound(
-            f"{self._host} refuses the file ({status}).", "Check pip's index settings."
+            f"{self._host} refuses the file ({status}).", self._origin.refused
         ) from error
 
     @property
@@ -224,7 +253,26 @@ def make_opener(environment: Mapping[str, str]) -> urllib.request.OpenerDirector
         )
     except OSError as error:
         raise _unusable_bundle(place) from error
-    return urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
+    return urllib.request.build_opener(
+        urllib.request.HTTPSHandler(context=context), _KeepSecretsAtHome()
+    )
+
+
+class _KeepSecretsAtHome(urllib.request.HTTPRedirectHandler):
+    """A redirect to another host or port goes without what only the first one may hear."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        again = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if again is not None and _place(again.full_url) != _place(req.full_url):
+            again.remove_header("Authorization")
+        return again
+
+
+def _place(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
 
 
 def _unusable_bundle(place: Path | None) -> MeshInferError:

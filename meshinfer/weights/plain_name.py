@@ -24,6 +24,11 @@ def objection(name: str) -> str | None:
         return "it holds characters other than letters, digits, spaces and . _ + @ -"
     if name.endswith((".", " ")):
         return "it ends in a dot or space"
-    if name.split(".")[0].strip().lower() in _RESERVED:
+    if is_device(name):
         return "Windows reserves it for a device"
     return None
+
+
+def is_device(name: str) -> bool:
+    """Whether Windows would open a device instead of a file of that name."""
+    return name.split(".")[0].strip().lower() in _RESERVED

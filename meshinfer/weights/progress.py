@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    phase: str  # "download", "join", "convert", "describe", "split"
+    phase: str  # for people: "download", "check", "convert", "describe", "split", ...
     done_bytes: int
     total_bytes: int  # 0: unknown
 

@@ -17,6 +17,16 @@ class WeightFormat(StrEnum):
     ORIGINAL = "original"  # as the source has them
 
 
+_FORMATS = f"Choose one of: {', '.join(WeightFormat)}."
+
+
+def _format(text: str) -> WeightFormat:
+    try:
+        return WeightFormat(text)
+    except ValueError as error:
+        raise UsageError(f"{text[:60]!r} is no form of weights.", _FORMATS) from error
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Layers get `format`; embedding and head get INT8 when that is INT4, as NNCF does. The share
@@ -39,6 +49,19 @@ class Recipe:
             )
         if self.awq and self.format not in (WeightFormat.INT4, WeightFormat.INT4_ASYM):
             raise UsageError("AWQ is for INT4 only.", "Choose int4 or int4-asym, or leave it off.")
+
+    @classmethod
+    def parse(cls, text: str) -> Recipe:
+        """From what `str` makes of one. Raises UsageError."""
+        words = text.split()
+        is_awq = words[-1:] == ["awq"]
+        match words[:-1] if is_awq else words:
+            case [form, "group", size] if size.isdecimal():
+                return cls(_format(form), int(size), is_awq)
+            case [form] if not is_awq:
+                return cls(_format(form))
+            case _:
+                raise UsageError(f"{text[:60]!r} is no form of weights.", _FORMATS)
 
     def __str__(self) -> str:
         if self.format not in (WeightFormat.INT4, WeightFormat.INT4_ASYM):

@@ -22,8 +22,8 @@ _Step = tuple[str, int]  # kind of an operation, number of the input that the pa
 class ShapeRoots:
     """Finds, for a ShapeOf of something cut off, an output with the same values.
 
-    `states` are the places of the stage's own ReadValues; `absent` holds what the stage cannot
-    compute; `entry` is the stage's own Parameter [batch, length, hidden].
+    `states` are the places of the stage's own ReadValues in the order of their use; `absent` holds
+    what the stage cannot compute; `entry` is the stage's own Parameter [batch, length, width].
     """
 
     def __init__(
@@ -50,11 +50,16 @@ class ShapeRoots:
         if path is None:
             return self._from_entry(source, kind)
         wanted = dimensions(self._graph.nodes[source].output(0))
-        for state in self._states:
-            for twin in self._followed(state, path):
-                output = self._graph.nodes[twin].output(0)
-                if dimensions(output) == wanted:
-                    return self._named(ops.shape_of(output, kind)).output(0)
+        twins = [twin for state in self._states for twin in self._followed(state, path)]
+        outputs = [self._graph.nodes[twin].output(0) for twin in twins]
+        # The first layer's: the keys of a later one may be made with the mask that asks here.
+        for output in outputs:
+            axes = dimensions(output)
+            if axes == wanted:
+                return self._named(ops.shape_of(output, kind)).output(0)
+            # Layers may have heads of different sizes; batch and past are the same.
+            if wanted is not None and axes is not None and _unknown(axes) == _unknown(wanted):
+                return self._shape(output, wanted, _unknown(wanted), kind)
         raise self._lost(source, "the part has no cache like it")
 
     def _path_to_state(self, place: int) -> list[_Step] | None:
@@ -87,33 +92,38 @@ class ShapeRoots:
 
     def _from_entry(self, place: int, kind: str) -> Any:
         """Batch and length from the stage's input, the other axes as they are known."""
-        import numpy as np
-        from openvino import opset13 as ops
-
         axes = dimensions(self._graph.nodes[place].output(0))
         if axes is None or not self._is_batch_and_length(place, axes):
             raise self._lost(place, "its axes are not those of the part's input")
+        return self._shape(self._entry, axes, (0, 1), kind)
+
+    def _shape(
+        self, output: Any, axes: tuple[int | None, ...], unknown: tuple[int, ...], kind: str
+    ) -> Any:
+        """A shape with these `axes`; those that are not known are the axes `unknown` of `output`,
+        in order."""
+        import numpy as np
+        from openvino import opset13 as ops
+
         dtype = np.int64 if kind == "i64" else np.int32
-        shape = self._named(ops.shape_of(self._entry, kind))
+        shape = self._named(ops.shape_of(output, kind))
         zero = self._named(ops.constant(np.int64(0)))
-        parts, own_axis = [], 0
+        parts, places = [], iter(unknown)
         for axis in axes:
             if axis is None:
-                index = self._named(ops.constant(np.array([own_axis], np.int64)))
+                index = self._named(ops.constant(np.array([next(places)], np.int64)))
                 parts.append(self._named(ops.gather(shape, index, zero)))
-                own_axis += 1
             else:
                 parts.append(self._named(ops.constant(np.array([axis], dtype))))
         return self._named(ops.concat(parts, 0)).output(0)
 
     def _is_batch_and_length(self, place: int, axes: tuple[int | None, ...]) -> bool:
-        """[batch, length], [batch, length, width], and heads apart in any of the two orders. What
-        a Reshape made of three axes may have batch and heads in one: it is not trusted."""
-        places = tuple(number for number, axis in enumerate(axes) if axis is None)
-        known = {2: ((0, 1),), 3: ((0, 1),), 4: ((0, 1), (0, 2))}
+        """[batch, length, ...], [batch, heads, length, size], and [streams, batch, length, size].
+        What a Reshape made of three axes may have batch and heads in one: it is not trusted."""
         if len(axes) == 3 and self._graph.kinds[place] == "Reshape":
             return False
-        return places in known.get(len(axes), ())
+        unknown = _unknown(axes)
+        return unknown == (0, 1) or (len(axes) == 4 and unknown in ((0, 2), (1, 2)))
 
     def _named(self, node: Any) -> Any:
         """OpenVINO's own names count up over a process; equal cuts shall be equal files."""
@@ -127,3 +137,7 @@ class ShapeRoots:
             f"behind the cut, and {why}.",
             "Choose another cut, or another model.",
         )
+
+
+def _unknown(axes: tuple[int | None, ...]) -> tuple[int, ...]:
+    return tuple(place for place, axis in enumerate(axes) if axis is None)

@@ -8,16 +8,18 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from meshinfer.core.ids import Digest
 from meshinfer.core.model import StageManifest
 from meshinfer.errors import ShardCorrupt
-from meshinfer.weights.disk import file_digest, sync_file, sync_folder, write_whole
+from meshinfer.weights.disk import sync_file, sync_folder, write_whole
 from meshinfer.weights.manifest import (
     MANIFEST_FILE,
     Placement,
+    describe_file,
+    is_digest,
     manifest_from_json,
     manifest_to_json,
     placements,
@@ -40,11 +42,11 @@ def read_manifest(folder: Path) -> StageManifest:
 
 
 def is_whole(folder: Path, manifest: StageManifest) -> bool:
-    """Whether every file has its size and digest."""
+    """Whether every file has its size and all its pieces; every byte is read once."""
     return all(
         is_plain_file(folder / file.name)
         and (folder / file.name).stat().st_size == file.size
-        and file_digest(folder / file.name) == file.digest
+        and _digests(folder / file.name, file.segments) == file.digests
         for file in manifest.files
     )
 
@@ -61,6 +63,16 @@ def right_pieces(
             continue
         (right if _is_right(folder, place) else wrong).add(place.digest)
     return right - wrong
+
+
+def journalled(folder: Path) -> set[Digest] | None:
+    """Pieces that a partial stage noted. None without a journal: what lies in the folder then is a
+    stage that was altered, and all of it is looked at."""
+    path = folder / JOURNAL_FILE
+    if not is_plain_file(path):
+        return None
+    lines = path.read_text(encoding="ascii", errors="replace").split("\n")
+    return {Digest(line) for line in lines if is_digest(line)}
 
 
 def is_plain_file(path: Path) -> bool:
@@ -105,3 +117,11 @@ def _is_right(folder: Path, place: Placement) -> bool:
         file.seek(place.offset)
         data = file.read(place.length)
     return hashlib.sha256(data).hexdigest() == place.digest
+
+
+def _digests(path: Path, segments: Sequence[int]) -> bytes:
+    """Of the file's pieces; nothing when it is shorter."""
+    try:
+        return describe_file(path, segments).digests
+    except ShardCorrupt:
+        return b""

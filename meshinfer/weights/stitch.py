@@ -10,6 +10,7 @@ from typing import Any
 
 from meshinfer.errors import StageFailed
 from meshinfer.weights.cut import HIDDEN_INPUT, copy_runtime_info, openvino_errors
+from meshinfer.weights.unique_names import make_names_unique
 
 
 def stitch(parts: Sequence[Any]) -> Any:
@@ -39,6 +40,7 @@ def stitch(parts: Sequence[Any]) -> Any:
         whole = ov.Model([result], sinks, list(inputs.values()), "whole")
         copy_runtime_info(parts[0], whole)
         whole.validate_nodes_and_infer_types()
+        make_names_unique(whole)
     return whole
 
 

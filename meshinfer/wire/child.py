@@ -30,7 +30,7 @@ class StageJob:
     stages: int
     precision: str
     cache_tokens: int
-    hidden_size: int
+    input_width: int  # numbers a token that reach the stage; 0 where token ids do
     vocabulary_size: int
     context_length: int
     listen: Address  # where the consumer dials
@@ -53,14 +53,26 @@ class StageNews:
 
 
 @dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where stages lie, and how much they may take there."""
+
+    root: str
+    read_only: tuple[str, ...]
+    quota_bytes: int  # 0: no limit
+
+
+@dataclass(frozen=True, slots=True)
 class WeightsJob:
-    """`pull`: have the model on disk. `split`: have its stages in the store."""
+    """`pull`: have the model on disk, from `source` (as a person writes it; empty: the catalogue's
+    model of that name) in the form `recipe` (empty: any). `split`: have its stages in the store."""
 
     kind: str  # "pull" or "split"
     model: ModelId
     models_folder: str
-    store_folder: str
+    store: StorePlace
     ranges: tuple[UnitRange, ...]
+    source: str = ""
+    recipe: str = ""
 
 
 @dataclass(frozen=True, slots=True)

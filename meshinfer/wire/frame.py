@@ -52,14 +52,32 @@ class Frame:
 def join(number: int, header: bytes, payload: bytes | bytearray | memoryview = b"") -> bytearray:
     """The bytes of one frame, in a single buffer that is allocated once."""
     body = memoryview(payload).cast("B")
-    frame = bytearray(PREAMBLE_BYTES + len(header) + len(body))
-    checksum = zlib.crc32(body, zlib.crc32(header))
-    PREAMBLE.pack_into(
-        frame, 0, MAGIC, FRAME_VERSION, 0, number, 0, len(header), len(body), checksum
-    )
-    frame[PREAMBLE_BYTES : PREAMBLE_BYTES + len(header)] = header
-    frame[PREAMBLE_BYTES + len(header) :] = body
+    begin = head(number, header, body)
+    frame = bytearray(len(begin) + len(body))
+    frame[: len(begin)] = begin
+    memoryview(frame)[len(begin) :] = body
     return frame
+
+
+def head(number: int, header: bytes, payload: bytes | bytearray | memoryview) -> bytes:
+    """Preamble and header: what goes before the payload, for a link that sends both as they are."""
+    body = memoryview(payload).cast("B")
+    checksum = zlib.crc32(body, zlib.crc32(header))
+    begin = PREAMBLE.pack(MAGIC, FRAME_VERSION, 0, number, 0, len(header), len(body), checksum)
+    return begin + header
+
+
+def length(preamble: bytes | bytearray | memoryview, limits: dict[int, Limits]) -> int:
+    """Bytes of the whole frame that begins so; nothing was allocated for it yet. Raises
+    ProtocolViolation as `split` does for what a preamble can show."""
+    _, header_length, payload_length, _ = _announced(memoryview(preamble).cast("B"), limits)
+    return PREAMBLE_BYTES + header_length + payload_length
+
+
+def number(preamble: bytes | bytearray | memoryview) -> int:
+    """Of the message that begins so."""
+    found: int = PREAMBLE.unpack_from(preamble)[3]
+    return found
 
 
 def split(data: bytes | bytearray | memoryview, limits: dict[int, Limits]) -> Frame:
@@ -69,6 +87,17 @@ def split(data: bytes | bytearray | memoryview, limits: dict[int, Limits]) -> Fr
     are over the limit or do not add up, a wrong checksum.
     """
     view = memoryview(data).cast("B")
+    number, header_length, payload_length, checksum = _announced(view, limits)
+    if len(view) != PREAMBLE_BYTES + header_length + payload_length:
+        raise ProtocolViolation(f"message {number} is cut short or too long")
+    end = PREAMBLE_BYTES + header_length
+    if zlib.crc32(view[PREAMBLE_BYTES:]) != checksum:
+        raise ProtocolViolation(f"message {number} was damaged on its way: wrong checksum")
+    return Frame(number, view[PREAMBLE_BYTES:end], view[end:])
+
+
+def _announced(view: memoryview, limits: dict[int, Limits]) -> tuple[int, int, int, int]:
+    """(number, header length, payload length, checksum) of a preamble that is in order."""
     if len(view) < PREAMBLE_BYTES:
         raise ProtocolViolation(f"a frame of {len(view)} bytes is shorter than its preamble")
     magic, version, pad, number, pad2, header_length, payload_length, checksum = (
@@ -86,9 +115,4 @@ def split(data: bytes | bytearray | memoryview, limits: dict[int, Limits]) -> Fr
             f"message {number} announces {header_length} + {payload_length} bytes, "
             f"allowed are {limit.header} + {limit.payload}"
         )
-    if len(view) != PREAMBLE_BYTES + header_length + payload_length:
-        raise ProtocolViolation(f"message {number} is cut short or too long")
-    end = PREAMBLE_BYTES + header_length
-    if zlib.crc32(view[PREAMBLE_BYTES:]) != checksum:
-        raise ProtocolViolation(f"message {number} was damaged on its way: wrong checksum")
-    return Frame(number, view[PREAMBLE_BYTES:end], view[end:])
+    return number, header_length, payload_length, checksum

@@ -64,6 +64,9 @@ TRANSFER_MESSAGES: dict[int, tuple[type, Limits]] = {
     49: (transfer.PieceRequest, _SMALL),
     50: (transfer.PieceData, Limits(4 * _K, 1 * _M)),
     51: (transfer.PieceMissing, _SMALL),
+    52: (transfer.PiecesWanted, Limits(4 * _K, transfer.MOST_PIECES * transfer.DIGEST_BYTES)),
+    53: (transfer.PiecesHeld, Limits(4 * _K, transfer.MOST_PIECES // 4)),
+    54: (transfer.PieceWrong, _SMALL),
 }
 # The payload bound of a ring is narrowed to the plan's by the link (RING_PAYLOAD is the largest any
 # plan may have: 8192 tokens of a 16384-wide model in f32 would be 512 MB; a step is chunked long
@@ -117,6 +120,16 @@ def largest_frame(limits: Iterable[Limits]) -> int:
 def pack(message: object, payload: bytes | bytearray | memoryview = b"") -> bytearray:
     """The frame of a registered message. Raises KeyError for any other (a bug), ProtocolViolation
     for one that is over its limit: the other side would close the link."""
+    return frame.join(*_checked(message, payload), payload)
+
+
+def pack_head(message: object, payload: bytes | bytearray | memoryview = b"") -> bytes:
+    """The frame without its payload, which follows as it is: no copy. Raises as `pack`."""
+    return frame.head(*_checked(message, payload), payload)
+
+
+def _checked(message: object, payload: bytes | bytearray | memoryview) -> tuple[int, bytes]:
+    """Number and header of a message that is within its limits."""
     number = _NUMBERS[type(message)]
     header = codec.encode(message)
     size = memoryview(payload).nbytes
@@ -126,7 +139,7 @@ def pack(message: object, payload: bytes | bytearray | memoryview = b"") -> byte
             f"{type(message).__name__} of {len(header)} + {size} bytes is over its limit of "
             f"{limit.header} + {limit.payload}"
         )
-    return frame.join(number, header, payload)
+    return number, header
 
 
 def unpack(

@@ -94,10 +94,10 @@ class StepFailed:
     cause: str
 
 
-def max_payload(hidden_size: int, precision_bytes: int) -> int:
-    """Upper bound in bytes of a step's payload for a plan's hidden size."""
+def max_payload(width: int, precision_bytes: int) -> int:
+    """Upper bound in bytes of a step's payload on an edge that carries `width` numbers a token."""
     table = MAX_ROWS * ROW.itemsize + MAX_STEP_TOKENS * 4
-    return table + MAX_STEP_TOKENS * hidden_size * precision_bytes
+    return table + MAX_STEP_TOKENS * width * precision_bytes
 
 
 def pack_step(step: Step, hidden: NDArray[Any] | None) -> bytes:
@@ -128,11 +128,11 @@ def unpack_step(
     payload: memoryview,
     *,
     precision: str,
-    hidden_size: int | None,
+    width: int | None,
     vocabulary_size: int,
     context_length: int,
 ) -> tuple[Step, NDArray[Any] | None]:
-    """The step and its [tokens, hidden] activation (None when `hidden_size` is None).
+    """The step and its [tokens, width] activation (None when `width` is None).
 
     Every number that native code will use as an index is range-checked here.
     Raises ProtocolViolation.
@@ -155,11 +155,11 @@ def unpack_step(
     if len({row.sequence for row in rows}) != len(rows):
         raise ProtocolViolation("a sequence has two rows in one step")
     step = Step(frame.step, rows, tuple(tokens.tolist()), frame.released)
-    if hidden_size is None:
+    if width is None:
         if len(payload) != tokens_end:
             raise ProtocolViolation("an activation on the way to the first stage")
         return step, None
-    return step, tensor_from(payload[tokens_end:], precision, frame.tokens, hidden_size)
+    return step, tensor_from(payload[tokens_end:], precision, frame.tokens, width)
 
 
 def _row(entry: tuple[Any, ...], context_length: int) -> Row:

@@ -122,7 +122,7 @@ def test_the_shape_says_what_goes_in_and_out(bench: Bench) -> None:
     assert shape.first
     assert shape.last
     assert shape.precision == "f32"
-    assert shape.hidden_size > 0
+    assert (shape.input_width, shape.output_width) == (0, 0)
     assert shape.block_size > 0
     assert shape.cache_tokens % shape.block_size == 0
     logits = alone(bench, TEXT, 3)
@@ -272,7 +272,7 @@ def test_a_chain_of_two_stages_equals_one_stage_bit_for_bit(bench: Bench, cut: i
 
 def test_activations_of_another_shape_are_refused(bench: Bench) -> None:
     tail = bench.stage(2, UNITS)
-    hidden = tail.shape.hidden_size
+    hidden = tail.shape.input_width
     for wrong in (None, np.zeros((2, hidden), np.float32), np.zeros((1, 3), np.float32)):
         with pytest.raises(StageFailed, match=r"[Aa]ctivations"):
             tail.forward(step(Part(1, 0, [1])), wrong)

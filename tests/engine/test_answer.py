@@ -11,7 +11,7 @@ import pytest
 from meshinfer.engine.answer import Answer, AnswerFacts, load_answer, save_answer
 from meshinfer.errors import ShardCorrupt
 
-FACTS = AnswerFacts(1, 3, first=True, last=False, hidden_size=4, vocabulary_size=9)
+FACTS = AnswerFacts(1, 3, first=True, last=False, input_width=4, output_width=4, vocabulary_size=9)
 OUTPUT = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
@@ -75,4 +75,4 @@ def test_another_kind_of_array_is_corrupt(tmp_path: Path, output: np.ndarray) ->
 
 def test_the_facts_are_plain_json(tmp_path: Path) -> None:
     save_answer(Answer(FACTS, OUTPUT), tmp_path)
-    assert json.loads((tmp_path / "answer.json").read_text())["hidden_size"] == 4
+    assert json.loads((tmp_path / "answer.json").read_text())["input_width"] == 4

@@ -99,7 +99,14 @@ class FailingDevice:
 
 def test_a_failed_computation_leaves_the_cache_as_it_was_before_the_new_tokens() -> None:
     device = FailingDevice()
-    ports = Ports(first=True, last=False, hidden_size=4, vocabulary_size=256, has_attention=False)
+    ports = Ports(
+        first=True,
+        last=False,
+        input_width=0,
+        output_width=4,
+        vocabulary_size=256,
+        has_attention=False,
+    )
     stage = PagedStage(device, ports, StageOptions(), None)
     stage.forward(prefill(1), None)
     device.broken = True

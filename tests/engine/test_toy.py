@@ -13,11 +13,14 @@ from meshinfer.engine.toy import ToyModel, ToyStage
 from meshinfer.errors import StageFailed
 
 TOY = ToyModel(layers=2, hidden_size=8, vocabulary_size=40, seed=3)
+WITH_FRONT = ToyModel(layers=2, hidden_size=8, vocabulary_size=40, seed=3, front=2)
 UNITS = 2 * TOY.layers + 2
 
 
-def stage(first: int = 0, end: int = UNITS, cache_tokens: int = 256) -> ToyStage:
-    return ToyStage(UnitRange(first, end), TOY, cache_tokens)
+def stage(
+    first: int = 0, end: int = UNITS, cache_tokens: int = 256, toy: ToyModel = TOY
+) -> ToyStage:
+    return ToyStage(UnitRange(first, end), toy, cache_tokens)
 
 
 def run(stages: list[ToyStage], step: Step) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -38,14 +41,17 @@ def step(*rows: tuple[int, int, list[int]]) -> Step:
 
 @settings(max_examples=30, deadline=None)
 @given(
+    toy=st.sampled_from([TOY, WITH_FRONT]),
     cuts=st.sets(st.integers(1, UNITS - 1), max_size=UNITS - 1),
     lengths=st.lists(st.integers(1, 20), min_size=1, max_size=4),
 )
-def test_ring_of_toy_stages_equals_one_toy_stage(cuts: set[int], lengths: list[int]) -> None:
+def test_ring_of_toy_stages_equals_one_toy_stage(
+    toy: ToyModel, cuts: set[int], lengths: list[int]
+) -> None:
     """The project's correctness claim, in its smallest form."""
     bounds = [0, *sorted(cuts), UNITS]
-    parts = [stage(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]
-    whole = [stage()]
+    parts = [stage(first, end, toy=toy) for first, end in zip(bounds, bounds[1:], strict=False)]
+    whole = [stage(toy=toy)]
     for position in (0, None):
         rows = [
             (key, 0 if position == 0 else count, [(key + place) % 40 for place in range(count)])
@@ -105,3 +111,23 @@ def test_a_closed_stage_refuses() -> None:
     closed.close()
     with pytest.raises(StageFailed, match="closed"):
         closed.forward(step((1, 0, [1])), None)
+
+
+def test_what_crosses_narrows_with_every_layer_that_read_its_part() -> None:
+    units = WITH_FRONT.shape().units
+    assert [unit.crossing_width for unit in units] == [12, 12, 10, 10, 8, 40]
+    for first in range(UNITS):
+        one = stage(first, first + 1, toy=WITH_FRONT).shape
+        assert one.input_width == WITH_FRONT.shape().input_width(UnitRange(first, first + 1))
+        assert one.output_width == (0 if one.last else units[first].crossing_width)
+
+
+def test_what_is_looked_up_in_front_matters() -> None:
+    hidden = np.arange(12, dtype=np.float32)[None]
+    changed = hidden.copy()
+    changed[0, 11] += 1  # the part of the last layer
+    outputs = [
+        np.array(stage(1, UNITS, toy=WITH_FRONT).forward(step((1, 0, [7])), one))
+        for one in (hidden, changed)
+    ]
+    assert (outputs[0] != outputs[1]).any()

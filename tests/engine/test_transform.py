@@ -15,6 +15,7 @@ from meshinfer.engine.ports import Ports, read_ports
 from meshinfer.engine.transform import PAGED_INPUTS, WANTED_INPUT, transform
 from meshinfer.errors import StageFailed
 from meshinfer.weights.cut import cut
+from tests.weights.tiny import tiny_model
 
 pytestmark = pytest.mark.openvino
 
@@ -39,13 +40,13 @@ def inputs_of(graph: ov.Model) -> set[str]:
 @pytest.mark.parametrize(
     ("units", "expected"),
     [
-        ((0, 1), Ports(True, False, 64, 256, has_attention=False)),
-        ((0, 3), Ports(True, False, 64, 256, has_attention=True)),
-        ((0, 6), Ports(True, True, 64, 256, has_attention=True)),
-        ((2, 3), Ports(False, False, 64, 0, has_attention=False)),
-        ((2, 5), Ports(False, False, 64, 0, has_attention=True)),
-        ((3, 6), Ports(False, True, 64, 256, has_attention=True)),
-        ((5, 6), Ports(False, True, 64, 256, has_attention=False)),
+        ((0, 1), Ports(True, False, 0, 64, 256, has_attention=False)),
+        ((0, 3), Ports(True, False, 0, 64, 256, has_attention=True)),
+        ((0, 6), Ports(True, True, 0, 0, 256, has_attention=True)),
+        ((2, 3), Ports(False, False, 64, 64, 0, has_attention=False)),
+        ((2, 5), Ports(False, False, 64, 64, 0, has_attention=True)),
+        ((3, 6), Ports(False, True, 64, 0, 256, has_attention=True)),
+        ((5, 6), Ports(False, True, 64, 0, 256, has_attention=False)),
     ],
 )
 def test_ports_of_every_kind_of_stage(
@@ -79,6 +80,33 @@ def test_ids_and_logits_keep_their_types_at_bf16(tiny_xml: Path) -> None:
     transform(graph, read_ports(graph), "bf16")
     assert graph.input("input_ids").get_element_type() == ov.Type.i64
     assert graph.outputs[0].get_element_type() == ov.Type.f32
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_looked_up_rows_are_rounded_before_they_are_scaled_at_bf16(
+    precision: str, tmp_path: Path
+) -> None:
+    """A stage would have its table scaled, the whole model (whose head shares the table) not."""
+    xml = tmp_path / "scaled.xml"
+    ov.save_model(tiny_model(layers=1, scale=9.797959), xml, compress_to_fp16=False)
+    graph = cut(xml, UnitRange(0, 1))
+    transform(graph, read_ports(graph), precision)
+    (scale,) = [node for node in graph.get_ops() if node.get_type_name() == "Multiply"]
+    behind = scale.input(0).get_source_output().get_node()
+    assert behind.get_type_name() == ("Convert" if precision == "bf16" else "Gather")
+    if precision == "bf16":
+        rounded = behind.input(0).get_source_output()
+        assert rounded.get_element_type() == ov.Type.bf16
+        lookup = rounded.get_node().input(0).get_source_output().get_node()
+        assert lookup.get_type_name() == "Gather"
+
+
+def test_the_shortest_table_limits_the_token_ids() -> None:
+    ids = parameter("input_ids", [-1, -1], np.int64)
+    tables = [ops.constant(np.ones((rows, 4), np.float32)) for rows in (9, 7, 8)]
+    found = [ops.gather(table, ids, ops.constant(np.int64(0))) for table in tables]
+    graph = model(ops.add(ops.add(found[0], found[1]), found[2]), [ids], "hidden_states")
+    assert read_ports(graph) == Ports(True, False, 0, 4, 7, has_attention=False)
 
 
 def test_a_soft_capped_head_is_found() -> None:

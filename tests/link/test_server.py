@@ -13,7 +13,7 @@ import pytest
 
 from meshinfer.core.fleet import Address, Refusal
 from meshinfer.errors import MeshInferError, PeerLost, TrustRefused, UsageError
-from meshinfer.link.base import MESH, Link
+from meshinfer.link.base import MESH, TRANSFER, Link
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.gate import Gate, ServerLimits
 from meshinfer.link.server import Handler, LinkServer
@@ -49,7 +49,8 @@ async def door(
     trust: Trust, handler: Handler = echo, limits: ServerLimits | None = None
 ) -> AsyncIterator[Door]:
     found = Door(LOOPBACK)
-    server = LinkServer(trust, {MESH: handler}, found.refusals.put_nowait, limits or ServerLimits())
+    handlers = {MESH: handler, TRANSFER: handler}
+    server = LinkServer(trust, handlers, found.refusals.put_nowait, limits or ServerLimits())
     found.address = await server.start(LOOPBACK)
     try:
         yield found

@@ -7,17 +7,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshinfer.core.model import UnitRange
-from meshinfer.mesh.partition import Load, partition
+from meshinfer.mesh.partition import Common, Load, partition
 from tests.mesh.fleets import every_cut, room
 
 SMALL = st.integers(0, 12)
 
 
+@st.composite
+def rows_with_something_in_common(
+    draw: st.DrawFn,
+) -> tuple[list[tuple[int, int]], list[Common]]:
+    """Up to nine units of a few bytes of weights and cache, and which have what in common."""
+    units = draw(st.lists(st.tuples(SMALL, SMALL), min_size=1, max_size=9))
+    common = []
+    if len(units) > 1 and draw(st.booleans()):
+        holders = sorted(draw(st.sets(st.integers(0, len(units) - 1), min_size=2)))
+        weights = draw(st.integers(0, min(units[one][0] for one in holders)))
+        caches = draw(st.integers(0, min(units[one][1] for one in holders)))
+        common = [
+            Common(before, after, weights, caches)
+            for before, after in zip(holders, holders[1:], strict=False)
+        ]
+    return units, common
+
+
 def loads() -> st.SearchStrategy[Load]:
-    """Up to nine units of a few bytes of weights and cache."""
-    return st.lists(st.tuples(SMALL, SMALL), min_size=1, max_size=9).map(
-        lambda units: Load.of([unit[0] for unit in units], [unit[1] for unit in units])
+    return rows_with_something_in_common().map(
+        lambda row: Load.of([one[0] for one in row[0]], [one[1] for one in row[0]], row[1])
     )
+
+
+@given(rows_with_something_in_common())
+def test_what_is_in_common_counts_once_in_a_range_that_has_it(
+    row: tuple[list[tuple[int, int]], list[Common]],
+) -> None:
+    units, common = row
+    load = Load.of([one[0] for one in units], [one[1] for one in units], common)
+    holders = {unit for one in common for unit in (one.first, one.second)}
+    for first in range(len(units) + 1):
+        for end in range(first, len(units) + 1):
+            again = max(0, len([unit for unit in holders if first <= unit < end]) - 1)
+            weights = sum(unit[0] for unit in units[first:end])
+            caches = sum(unit[1] for unit in units[first:end])
+            assert load.weight(first, end) == weights - (again * common[0].weights if common else 0)
+            assert load.cache(first, end) == caches - (again * common[0].caches if common else 0)
 
 
 @given(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshinfer.core.fleet import MemberState
-from meshinfer.core.model import ModelShape, UnitKind
+from meshinfer.core.model import ModelShape, SharedBytes, UnitKind
 from meshinfer.core.plan import NoPlan, Plan, PlanKind
 from meshinfer.mesh.planner import PlanOptions, PlanRequest, load_of, plan
 from meshinfer.mesh.rooms import StageCost, room_of
@@ -121,6 +121,26 @@ def test_what_fits_on_one_pc_is_not_split() -> None:
     assert [part.node for part in stages(made)] == ["a"]
     assert "pc-a holds the whole model (400 MB of its 1 GB)" in made.why
     assert made.why.endswith("so that no token waits for the network.")
+
+
+def test_what_a_stage_holds_once_is_planned_once() -> None:
+    """C02: with both ends on one PC, a tied matrix is one constant; a shared cache is one too."""
+    model = shape(2, 10 * MB, embedding_bytes=100 * MB, head_bytes=100 * MB, cache_per_token=MB)
+    units = list(model.units)
+    units[3] = replace(units[3], shared=(SharedBytes(1, 0, MB),))
+    units[5] = replace(units[5], shared=(SharedBytes(0, 100 * MB, 0),))
+    tied = replace(model, units=tuple(units))
+    fits = members((100 + 20 + 32) * MB)
+    asked = request(tied, fits, options(target=32, least=32))
+    made = plan(asked)
+    check_stages(asked, made)
+    (whole,) = stages(made)
+    assert (whole.weight_bytes, whole.cache_bytes) == (120 * MB, 32 * MB)
+    assert isinstance(plan(replace(asked, shape=model)), NoPlan)
+    halves = replace(asked, members=members(200 * MB, 200 * MB), options=options(2, 32, 32))
+    apart = plan(halves)
+    check_stages(halves, apart)
+    assert sum(part.weight_bytes for part in stages(apart)) == 220 * MB
 
 
 def test_the_pc_with_the_most_cores_serves_alone_then_the_leader() -> None:

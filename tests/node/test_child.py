@@ -11,11 +11,11 @@ import pytest
 from meshinfer.core.ids import ModelId
 from meshinfer.errors import StageFailed
 from meshinfer.node.child import ChildProcess
-from meshinfer.wire.child import WeightsFailed, WeightsJob, WeightsNews
+from meshinfer.wire.child import StorePlace, WeightsFailed, WeightsJob, WeightsNews
 
 pytestmark = pytest.mark.slow
 
-JOB = WeightsJob("split", ModelId("no-such"), "models", "store", ())
+JOB = WeightsJob("split", ModelId("no-such"), "models", StorePlace("store", (), 0), ())
 
 
 def runs(pid: int) -> bool:

@@ -10,42 +10,9 @@ import pytest
 
 from meshinfer.core.model import UnitRange
 from meshinfer.errors import UsageError
-from meshinfer.node.verify import Check, VerifyReport, _difference, even_cut, verify
+from meshinfer.node.verify import Check, VerifyReport, _difference, verify
 from tests.weights.tiny import tiny_model
-
-
-def bounds(units: int, stages: int, inside_layer: bool) -> list[int]:
-    return [part.first for part in even_cut(units, stages, inside_layer)][1:]
-
-
-@pytest.mark.parametrize(
-    ("units", "stages", "inside", "expected"),
-    [
-        (62, 2, False, [31]),
-        (62, 2, True, [30]),
-        (62, 5, True, [12, 24, 36, 48]),
-        (8, 3, True, [2, 4]),
-        (8, 5, False, [1, 3, 5, 7]),
-    ],
-)
-def test_cuts_are_even_and_lie_where_they_should(
-    units: int, stages: int, inside: bool, expected: list[int]
-) -> None:
-    assert bounds(units, stages, inside) == expected
-
-
-@pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("stages", range(2, 8))
-def test_cuts_cover_every_unit_once(stages: int, inside: bool) -> None:
-    cut = even_cut(20, stages, inside)
-    assert [unit for part in cut for unit in range(part.first, part.end)] == list(range(20))
-    assert all(part.first % 2 != inside for part in cut[1:])
-
-
-@pytest.mark.parametrize(("stages", "inside"), [(1, False), (6, False), (5, True)])
-def test_impossible_cuts_are_refused(stages: int, inside: bool) -> None:
-    with pytest.raises(UsageError, match="cannot be cut evenly"):
-        even_cut(8, stages, inside)
+from tests.weights.tiny_shared import tiny_shared
 
 
 def test_the_largest_difference_stands_last() -> None:
@@ -125,3 +92,38 @@ def test_a_split_that_leaves_a_layer_out_is_seen(tiny_folder: Path) -> None:
 def test_nothing_to_compare_is_an_error(tiny_folder: Path) -> None:
     with pytest.raises(UsageError, match="nothing to compare"):
         verify(tiny_folder, precisions=("f64",), cuts=[])
+
+
+@pytest.mark.openvino
+@pytest.mark.slow
+def test_given_borders_replace_even_cuts(tiny_folder: Path) -> None:
+    report = verify(
+        tiny_folder, precisions=("f32",), steps=2, threads=1, borders=[(0, 2, 5, 8), (7,)]
+    )
+    assert [[one.first for one in check.cut] for check in report.checks] == [[0, 2, 5], [0, 7]]
+    assert report.difference == 0.0
+
+
+@pytest.mark.openvino
+@pytest.mark.slow
+def test_what_cannot_be_run_is_said(tiny_folder: Path) -> None:
+    """Five stages need four borders inside the layers of this model: it has three."""
+    report = verify(tiny_folder, (2, 5), precisions=("f32", "f64"), steps=1, threads=1)
+    assert [check.stages for check in report.checks] == [2, 2, 5]
+    assert any("5 stages inside its layers" in why for why in report.not_run)
+    assert any("f64" in why for why in report.not_run)
+    assert report.to_json()["not_run"] == list(report.not_run)
+
+
+@pytest.mark.openvino
+@pytest.mark.slow
+def test_cuts_that_a_model_refuses_are_noted(tmp_path: Path) -> None:
+    import openvino as ov
+
+    model = tiny_shared(layers=3, shared=0, front=200)
+    ov.save_model(model, tmp_path / "openvino_model.xml", compress_to_fp16=False)
+    report = verify(tmp_path, (2,), precisions=("f32",), steps=1, threads=1)
+    assert report.difference == 0.0
+    assert any("numbers a token would cross" in note for note in report.notes)
+    assert report.to_json()["notes"] == list(report.notes)
+    assert list(report.to_json())[-1] == "difference"

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from meshinfer.core.ids import Epoch, ModelId, NodeId, PlanId, RequestId
 from meshinfer.core.model import UnitRange
@@ -29,7 +30,8 @@ from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
 from meshinfer.serve.stage_worker import StageWorker
 from meshinfer.serve.statistics import RingStatistics
 
-TOY = ToyModel(layers=4, hidden_size=8, vocabulary_size=256, seed=3)
+TOY = ToyModel(layers=4, hidden_size=8, vocabulary_size=256, seed=3, front=3)
+"""Every edge has a width of its own."""
 CONTEXT = 512
 
 
@@ -65,8 +67,9 @@ async def running_chain(
     bounds = [0, *cuts, len(TOY.shape().units)]
     ranges = [UnitRange(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
     facts = RingFacts(
-        Epoch(1, NodeId("leader")), PlanId("p"), 0, len(ranges), "f32", 8, 256, CONTEXT
+        Epoch(1, NodeId("leader")), PlanId("p"), 0, len(ranges), "f32", 0, 256, CONTEXT
     )
+    own_facts = [replace(facts, input_width=TOY.width(units.first)) for units in ranges]
     stages = [ToyStage(units, TOY, cache_tokens) for units in ranges]
     engines = [EngineThread() for _ in ranges]
     edges = [memory_pair("ring") for _ in range(len(ranges) + 1)]
@@ -80,11 +83,11 @@ async def running_chain(
     chain.statistics = statistics
     workers = [
         asyncio.create_task(
-            StageWorker(stage, engine, facts, index, time.monotonic).run(
+            StageWorker(stage, engine, own, index, time.monotonic).run(
                 edges[index][1], edges[index + 1][0]
             )
         )
-        for index, (stage, engine) in enumerate(zip(stages, engines, strict=True))
+        for index, (stage, engine, own) in enumerate(zip(stages, engines, own_facts, strict=True))
     ]
     chain.loop = asyncio.create_task(loop.run(inbox))
     try:

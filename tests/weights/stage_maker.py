@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
 from meshinfer.core.ids import Digest, ModelId
 from meshinfer.core.model import PIECE_BYTES, StageManifest, UnitRange
-from meshinfer.weights.manifest import build_manifest, describe_file
+from meshinfer.weights.manifest import build_manifest, describe_file, manifest_to_json
 from meshinfer.weights.store import Store
 
 MODEL_DIGEST = Digest("a" * 64)
@@ -35,6 +36,19 @@ def publish(store: Store, pieces: int = 3, seed: int = 0) -> tuple[StageManifest
         manifest, content = make_files(scratch, pieces, seed)
         store.publish(scratch, manifest)
     return manifest, content
+
+
+def old_manifest(folder: Path) -> None:
+    """As versions before the format had a number wrote it."""
+    folder.mkdir(parents=True)
+    manifest, _ = make_files(folder.parent.parent / "origin")
+    content = manifest_to_json(manifest)
+    del content["format"]
+    content["files"] = [
+        {"name": one.name, "size": one.size, "digest": one.digest, "pieces": list(one.pieces)}
+        for one in manifest.files
+    ]
+    (folder / "manifest.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def pieces_of(content: dict[str, bytes]) -> list[bytes]:

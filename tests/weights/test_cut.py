@@ -161,22 +161,48 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
         cut(tmp_path / "x.xml", ALL)
 
 
-def test_values_of_what_was_cut_off_are_refused_by_name(tmp_path: Path) -> None:
-    """A mask made from the ids themselves cannot be had from activations."""
-    model = tiny_model()
-    ids = model.input("input_ids").get_node()
-    attentions = [
-        node
-        for node in model.get_ordered_ops()
-        if node.get_type_name() == "ScaledDotProductAttention"
-    ]
-    mask = attentions[2].input(3).get_source_output()
-    real = ops.not_equal(ids.output(0), ops.constant(np.int64(0)))
-    real.set_friendly_name("padding_from_ids")
-    row = ops.unsqueeze(ops.convert(real, "f32"), ops.constant(np.array([1, 2], np.int64)))
-    joined = ops.add(mask, ops.reduce_max(row, ops.constant(np.array([3], np.int64)), True))
-    attentions[2].input(3).replace_source_output(joined.output(0))
-    xml = tmp_path / "masked.xml"
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["genai", "optimum"])
+def test_the_mask_asks_the_first_cache_of_a_stage_whatever_its_heads(
+    save_tiny: SaveTiny, style: str
+) -> None:
+    """The cache of layer 2 has the axes that the mask asked in layer 0; that of layer 1 has not,
+    but layer 2 is computed with the mask."""
+    xml = save_tiny(style=style, uneven=True)
+    expected = logits(whole(xml), PROMPT, 3)
+    for borders in ([3], [2, 6], [3, 5]):
+        assert np.array_equal(logits(parts(xml, borders), PROMPT, 3), expected), borders
+
+
+def test_a_state_that_no_attention_reads_is_refused_by_name(tmp_path: Path) -> None:
+    """Short convolutions keep their last inputs: no rewind can undo what went in."""
+    model = tiny_model(layers=2)
+    head = model.get_results()[0].input(0).get_source_output().get_node()
+    hidden = head.input(0).get_source_output()
+    start = ops.constant(np.zeros((1, 3, 64), np.float32))
+    shape = ov.PartialShape([-1, 3, 64])
+    state = ops.read_value(start, "last_inputs", np.float32, shape)
+    joined = ops.concat([state, hidden], 1)
+    model.add_sinks([ops.assign(joined, "last_inputs")])
+    mean = ops.reduce_mean(joined, ops.constant(np.array([1], np.int64)), True)
+    head.input(0).replace_source_output(ops.add(hidden, mean).output(0))
+    xml = tmp_path / "convolution.xml"
     ov.save_model(model, xml, compress_to_fp16=False)
-    with pytest.raises(StageFailed, match="cannot be cut"):
-        cut(xml, UnitRange(4, 8))
+    with pytest.raises(StageFailed, match="'last_inputs' that no attention reads"):
+        cut(xml, UnitRange(0, 3))
+
+
+def test_names_of_a_stage_are_unique(tmp_path: Path) -> None:
+    """The store finds weights by the names of their constants."""
+    model = tiny_model(layers=2)
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "Constant":
+            node.set_friendly_name("weight")
+    xml = tmp_path / "model.xml"
+    ov.save_model(model, xml, compress_to_fp16=False)
+    for stage in (cut(xml, UnitRange(0, 3)), cut(xml, UnitRange(3, 6))):
+        names = [node.get_friendly_name() for node in stage.get_ops()]
+        assert len(set(names)) == len(names)
+        assert {"input_ids", "inputs_embeds"} & {
+            one.get_friendly_name() for one in stage.get_parameters()
+        }

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from meshinfer.core.ids import Digest, ModelId
-from meshinfer.core.model import ModelShape, Unit, UnitKind
+from meshinfer.core.model import ModelShape, SharedBytes, Unit, UnitKind
 from meshinfer.errors import ShardCorrupt
 from meshinfer.weights.description import (
     Description,
@@ -20,7 +20,10 @@ FILES = (
     ModelFile("openvino_model.bin", 10, Digest("b" * 64)),
     ModelFile("openvino_model.xml", 20, Digest("c" * 64)),
 )
-UNITS = tuple(Unit(kind, 0, 5, 0, 8) for kind in (UnitKind.EMBEDDING, UnitKind.HEAD))
+UNITS = (
+    Unit(UnitKind.EMBEDDING, 0, 5, 0, 8),
+    Unit(UnitKind.HEAD, 0, 5, 0, 8, (SharedBytes(0, 5, 0),)),
+)
 SHAPE = ModelShape(
     model=ModelId("m"),
     digest=digest_over(FILES),
@@ -40,6 +43,10 @@ DESCRIPTION = Description(
     chat_template="{{ messages }} \N{SNOWMAN}",
     created=1_700_000_000,
     files=FILES,
+    weights="int4 group 128",
+    accuracy="KL 0.004",
+    recipe="int4 group 128",
+    revision="0" * 40,
 )
 
 
@@ -86,6 +93,18 @@ def test_nothing_may_be_missing(key: str) -> None:
     del content[key]
     with pytest.raises(ShardCorrupt):
         from_json(json.dumps(content))
+
+
+def test_a_folder_of_the_first_format_is_read_as_what_it_could_hold() -> None:
+    content = json.loads(to_json(DESCRIPTION)) | {"format": 1}
+    for key in ("weights", "accuracy", "recipe", "revision"):
+        del content[key]
+    for unit in content["shape"]["units"]:
+        del unit["shared"]
+    first = replace(DESCRIPTION, weights="original", accuracy="", recipe="", revision="")
+    plain = tuple(replace(unit, shared=()) for unit in UNITS)
+    first = replace(first, shape=replace(SHAPE, units=plain))
+    assert from_json(json.dumps(content)) == first
 
 
 def test_nothing_may_be_added() -> None:

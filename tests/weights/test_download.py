@@ -29,8 +29,7 @@ LIMIT = 400_000
 def _run(server: RudeServer, target: Path, waits: list[float] | None = None) -> list[int]:
     told: list[int] = []
     slept = waits if waits is not None else []
-    opener = make_opener({})
-    Download(server.url, DIGEST, LIMIT, told.append, QUICK, slept.append, opener).run(target)
+    Download(server.url, DIGEST, LIMIT, told.append, QUICK, slept.append).run(target)
     return told
 
 
@@ -134,7 +133,10 @@ def test_an_endless_body_is_cut_at_the_limit(tmp_path: Path) -> None:
 
 def test_the_wrong_file_twice_is_corrupt_and_leaves_nothing(tmp_path: Path) -> None:
     wrong = bytes(1000)
-    with serving(wrong) as server, pytest.raises(ShardCorrupt, match="SHA-256"):
+    with (
+        serving(wrong) as server,
+        pytest.raises(ShardCorrupt, match="digest that the package"),
+    ):
         _run(server, tmp_path / "a.whl")
     assert len(server.ranges) == 2
     assert list(tmp_path.iterdir()) == []

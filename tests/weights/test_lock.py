@@ -33,6 +33,19 @@ def test_waiting_ends_when_the_holder_lets_go(tmp_path: Path) -> None:
     assert len(waits) == 1
 
 
+def test_shared_holders_keep_out_only_who_wants_it_alone(tmp_path: Path) -> None:
+    one, two, alone = (FileLock(tmp_path / "a.lock") for _ in range(3))
+    assert one.try_acquire(shared=True)
+    assert two.try_acquire(shared=True)
+    assert not alone.try_acquire()
+    one.release()
+    assert not alone.try_acquire()
+    two.release()
+    assert alone.try_acquire()
+    assert not one.try_acquire(shared=True)
+    alone.release()
+
+
 @pytest.mark.slow
 def test_a_holder_that_dies_lets_go(tmp_path: Path) -> None:
     script = (

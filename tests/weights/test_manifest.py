@@ -8,33 +8,53 @@ from typing import Any
 
 import pytest
 
-from meshinfer.core.ids import Digest
 from meshinfer.core.model import PIECE_BYTES, UnitRange
 from meshinfer.errors import ShardCorrupt
 from meshinfer.weights.manifest import (
+    MAX_PIECES,
+    MAX_SEGMENTS,
     build_manifest,
     check_manifest,
+    describe_bytes,
     describe_file,
     digest_of,
     manifest_from_json,
     manifest_to_json,
     placements,
 )
+from meshinfer.wire import codec
 from tests.weights.stage_maker import make_files
 
 
-def test_a_file_is_described_by_size_digest_and_pieces(tmp_path: Path) -> None:
+def test_a_file_is_described_by_segments_and_pieces(tmp_path: Path) -> None:
     data = b"x" * PIECE_BYTES + b"tail"
     (tmp_path / "a.bin").write_bytes(data)
     file = describe_file(tmp_path / "a.bin")
-    assert (file.name, file.size) == ("a.bin", len(data))
-    assert file.digest == hashlib.sha256(data).hexdigest()
+    assert (file.name, file.size, file.segments) == ("a.bin", len(data), (len(data),))
     assert file.pieces[1] == hashlib.sha256(b"tail").hexdigest()
+    assert describe_bytes("a.bin", data) == file
+
+
+def test_a_segment_starts_a_row_of_pieces(tmp_path: Path) -> None:
+    segments = [b"small", b"y" * (PIECE_BYTES + 1), b"last"]
+    (tmp_path / "a.bin").write_bytes(b"".join(segments))
+    sizes = [len(one) for one in segments]
+    file = describe_file(tmp_path / "a.bin", sizes)
+    parts = [segments[0], segments[1][:-1], b"y", segments[2]]
+    assert file.pieces == tuple(hashlib.sha256(part).hexdigest() for part in parts)
+    assert file.digest != describe_file(tmp_path / "a.bin").digest
+    with pytest.raises(ShardCorrupt, match="changed while it was read"):
+        describe_file(tmp_path / "a.bin", [*sizes, 1])
 
 
 def test_an_empty_file_has_no_pieces(tmp_path: Path) -> None:
     (tmp_path / "a.bin").touch()
     assert describe_file(tmp_path / "a.bin").pieces == ()
+
+
+def test_a_manifest_of_the_largest_size_fits_a_message() -> None:
+    assert MAX_SEGMENTS <= codec.MAX_ITEMS
+    assert MAX_PIECES * 32 + MAX_SEGMENTS * 9 < 4_000_000
 
 
 def test_the_digest_does_not_depend_on_the_order_of_files(tmp_path: Path) -> None:
@@ -54,9 +74,9 @@ def test_the_digest_is_stable_for_ever(tmp_path: Path) -> None:
         made.model, made.model_digest, made.units, "2026.4.1", [describe_file(tmp_path / "a")]
     )
     text = (
-        '{"files":[{"digest":"ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",'
-        '"name":"a","pieces":["ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"],'
-        f'"size":1}}],"model":"m","model_digest":"{"a" * 64}","openvino":"2026.4.1","units":[0,1]}}'
+        '{"files":[{"digests":"ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb",'
+        '"name":"a","segments":[1]}],"format":2,"model":"m",'
+        f'"model_digest":"{"a" * 64}","openvino":"2026.4.1","units":[0,1]}}'
     )
     assert fixed.digest == hashlib.sha256(text.encode()).hexdigest()
 
@@ -79,7 +99,17 @@ def test_json_there_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "null", '{"files": 3}', '{"files": [{"name": "a"}]}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "null",
+        '{"format": 2, "files": 3}',
+        '{"format": 2, "files": [{"name": "a"}]}',
+        '{"format": 2, "files": [{"name": "a", "segments": [Infinity], "digests": ""}]}',
+        "[" * 100_000,
+    ],
 )
 def test_json_that_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(ShardCorrupt, match="cannot be read"):
@@ -107,13 +137,16 @@ def test_names_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize(
     "change",
     [
-        {"size": -1},
-        {"size": 1},
-        {"size": 1 << 50},
-        {"pieces": ()},
-        {"digest": Digest("zz")},
-        {"digest": Digest("A" * 64)},
-        {"pieces": (Digest("../" * 21 + "x"),) * 3},
+        {"segments": (-1,)},
+        {"segments": (1,)},
+        {"segments": (1 << 70,)},
+        {"segments": ()},
+        {"segments": (2 * PIECE_BYTES + 1000, 0)},
+        {"segments": (1,) * (MAX_SEGMENTS + 1), "digests": bytes(32) * (MAX_SEGMENTS + 1)},
+        {"segments": (PIECE_BYTES,) * MAX_SEGMENTS, "digests": bytes(32) * MAX_SEGMENTS * 2},
+        {"digests": b""},
+        {"digests": bytes(95)},
+        {"digests": bytes(32) * 3},  # one piece of two lengths
     ],
 )
 def test_sizes_counts_and_digests_must_fit(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -133,6 +166,26 @@ def test_files_must_have_names_of_their_own(tmp_path: Path, names: list[str]) ->
     bad = build_manifest(made.model, made.model_digest, made.units, made.openvino, files)
     with pytest.raises(ShardCorrupt):
         check_manifest(bad)
+
+
+def test_more_pieces_than_a_stage_may_have_are_refused(tmp_path: Path) -> None:
+    made, _ = make_files(tmp_path)
+    count = MAX_PIECES // 2 + 1
+    file = replace(made.files[0], segments=(count * PIECE_BYTES,), digests=bytes(32) * count)
+    files = [file, replace(file, name="b.bin")]
+    bad = build_manifest(made.model, made.model_digest, made.units, made.openvino, files)
+    with pytest.raises(ShardCorrupt, match="more than 65536 pieces"):
+        check_manifest(bad)
+
+
+def test_a_manifest_of_the_first_format_is_refused(tmp_path: Path) -> None:
+    made, _ = make_files(tmp_path)
+    content = manifest_to_json(made)
+    del content["format"]
+    with pytest.raises(ShardCorrupt, match="cannot be read"):
+        manifest_from_json(json.dumps(content))
+    with pytest.raises(ShardCorrupt, match="another version"):
+        manifest_from_json(json.dumps({**content, "format": 3}))
 
 
 def test_pieces_lie_one_behind_the_other(tmp_path: Path) -> None:

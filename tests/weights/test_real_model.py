@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meshinfer.core.ids import ModelId
 from meshinfer.core.model import UnitKind
-from meshinfer.weights.folder import ModelFolder, prepare, verify_folder
+from meshinfer.weights.folder import ModelFolder, verify_folder
+from meshinfer.weights.obtain import catalogue_source
+from meshinfer.weights.prepare import prepare
 from meshinfer.weights.progress import Progress
 from tests.weights.chain import Array, logits, parts, whole
 
@@ -44,6 +45,6 @@ def test_the_description_of_a_real_model(smollm2: ModelFolder) -> None:
 def test_what_is_prepared_is_whole_and_stays(smollm2: ModelFolder) -> None:
     verify_folder(smollm2)
     told: list[Progress] = []
-    again = prepare(ModelId("smollm2-135m"), smollm2.path.parent, told.append)
+    again = prepare(catalogue_source("smollm2-135m"), smollm2.path.parent, None, told.append)
     assert again == smollm2
     assert told == []

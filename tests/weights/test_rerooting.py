@@ -12,6 +12,8 @@ from openvino import opset13 as ops
 from meshinfer.core.model import UnitRange
 from meshinfer.errors import StageFailed
 from meshinfer.weights.cut import cut
+from meshinfer.weights.graph import Graph
+from meshinfer.weights.rerooting import ShapeRoots
 from tests.weights.chain import PLAIN, Array
 from tests.weights.tiny import tiny_model
 
@@ -48,6 +50,18 @@ def _flattened(model: ov.Model) -> Any:
     return ops.reshape(_shaped("[?,?,64]")(model), rows, False).output(0)
 
 
+def _groups(model: ov.Model) -> Any:
+    """Heads in groups, as falcon's fused projection has them."""
+    shape = ops.constant(np.array([0, 0, 2, 2, 16], np.int64))
+    return ops.reshape(_shaped("[?,?,64]")(model), shape, True).output(0)
+
+
+def _streams(model: ov.Model) -> Any:
+    """Several hidden states in front of the batch, as Gemma 3n has them."""
+    one = ops.unsqueeze(_shaped("[?,?,64]")(model), ops.constant(np.int64(0)))
+    return ops.concat([one, one, one, one], 0).output(0)
+
+
 def _logits_of_head(xml: Path, hidden: Array) -> Any:
     request = ov.Core().compile_model(cut(xml, UnitRange(5, 6)), "CPU", PLAIN)
     return request({"inputs_embeds": hidden})[0]
@@ -75,6 +89,55 @@ def test_batch_length_and_known_axes_come_from_the_entry(
     xml = _scaled_by_extent(tmp_path, _shaped(shape), axis)
     expected = _logits_of_head(plain, hidden) * extent
     np.testing.assert_allclose(_logits_of_head(xml, hidden), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("pick", "axis", "extent"),
+    [(_groups, 0, 2), (_groups, 1, 3), (_groups, 3, 2), (_streams, 0, 4), (_streams, 2, 3)],
+)
+def test_other_orders_of_axes_are_understood(
+    tmp_path: Path, pick: Pick, axis: int, extent: int
+) -> None:
+    hidden = np.random.default_rng(1).normal(size=(2, 3, 64)).astype(np.float32)
+    plain = tmp_path / "plain.xml"
+    ov.save_model(tiny_model(layers=2), plain, compress_to_fp16=False)
+    xml = _scaled_by_extent(tmp_path, pick, axis)
+    expected = _logits_of_head(plain, hidden) * extent
+    np.testing.assert_allclose(_logits_of_head(xml, hidden), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_cache_with_other_heads_has_the_same_past(tmp_path: Path) -> None:
+    """The mask looks at the keys of the first layer, [?,2,?,16]; the stage has [?,2,?,32]."""
+    graph = Graph.of(_two_caches())
+    places = {graph.name(place): place for place in range(len(graph.nodes))}
+    entry = ops.parameter([-1, -1, 64], np.float32).output(0)
+    absent = frozenset({places["first"], places["first_joined"]})
+    roots = ShapeRoots(graph, (places["second"],), absent, entry)
+    rooted = roots.root(places["length_of_first"]).get_node()
+    assert rooted.get_type_name() == "Concat"
+    known = [one.get_source_output().get_node() for one in rooted.inputs()]
+    assert [one.get_type_name() for one in known] == ["Gather", "Constant", "Gather", "Constant"]
+    assert [int(known[place].get_data()[0]) for place in (1, 3)] == [2, 16]
+    looked_at = known[2].input(0).get_source_output().get_node().input(0)
+    assert looked_at.get_source_output().get_node().get_friendly_name() == "second_joined"
+
+
+def _two_caches() -> ov.Model:
+    results, sinks, inputs = [], [], []
+    for name, size in (("first", 16), ("second", 32)):
+        new = ops.parameter([-1, 2, -1, size], np.float32, name=f"new_{name}")
+        start = ops.constant(np.zeros((1, 2, 0, size), np.float32))
+        shape = ov.PartialShape([-1, 2, -1, size])
+        state = ops.read_value(start, name, np.float32, shape)
+        state.set_friendly_name(name)
+        joined = ops.concat([state, new], 2)
+        joined.set_friendly_name(f"{name}_joined")
+        length = ops.shape_of(joined)
+        length.set_friendly_name(f"length_of_{name}")
+        results.append(ops.result(length))
+        sinks.append(ops.assign(joined, name))
+        inputs.append(new)
+    return ov.Model(results, sinks, inputs, "caches")
 
 
 def test_the_length_of_a_cache_is_refused_where_no_cache_is(tmp_path: Path) -> None:

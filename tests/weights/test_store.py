@@ -3,15 +3,18 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from meshinfer.core.ids import Digest
 from meshinfer.core.model import PIECE_BYTES
-from meshinfer.errors import ShardCorrupt
-from meshinfer.weights.store import PieceLocation, Store
-from tests.weights.stage_maker import flip, make_files, pieces_of, publish
+from meshinfer.errors import DiskFull, ShardCorrupt
+from meshinfer.weights.store import PieceLocation, Store, StoreLimits
+from tests.weights.small_disk import run_on_small_disk
+from tests.weights.stage_maker import flip, make_files, old_manifest, pieces_of, publish
 
 
 def _bytes(place: PieceLocation | None) -> bytes:
@@ -221,3 +224,133 @@ def test_nothing_is_visible_before_the_rename(tmp_path: Path) -> None:
         assert store.stage_folder(manifest.digest) is None
         store.publish(scratch, manifest)
     assert store.stage_folder(manifest.digest) is not None
+
+
+def test_stages_of_an_older_format_are_never_read_and_go(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    old, partial = tmp_path / "store" / "stages" / ("b" * 64), tmp_path / "store" / "partial"
+    for folder in (old, partial / ("c" * 64)):
+        old_manifest(folder)
+        (folder / "openvino_model.bin").write_bytes(b"old")
+    manifest, content = make_files(tmp_path / "origin")
+    assert store.manifest(Digest("b" * 64)) is None
+    assert store.find(manifest.model_digest, manifest.units, manifest.openvino) is None
+    assert store.piece(_digest(content["openvino_model.xml"])) is None
+    publish(store)
+    assert not old.exists()
+    assert not (partial / ("c" * 64)).exists()
+    assert store.verified_folder(manifest.digest) is not None
+
+
+def test_an_old_stage_is_not_verified(tmp_path: Path) -> None:
+    old_manifest(tmp_path / "stages" / ("b" * 64))
+    assert Store(tmp_path).verified_folder(Digest("b" * 64)) is None
+
+
+def test_a_stage_in_use_is_there_until_the_end_of_the_use(tmp_path: Path) -> None:
+    """Two agents share a store; one may keep little."""
+    store, other = Store(tmp_path), Store(tmp_path, limits=StoreLimits(4_000_000, 0))
+    manifest, _ = publish(store)
+    with store.in_use(manifest.digest) as folder:
+        with pytest.raises(DiskFull):
+            publish(other, seed=1)
+        assert folder.is_dir()
+    publish(other, seed=1)
+    assert store.stage_folder(manifest.digest) is None
+    with pytest.raises(ShardCorrupt, match="not on this PC"), store.in_use(manifest.digest):
+        pass
+
+
+@pytest.mark.slow
+def test_two_agents_that_fetch_the_same_stage_at_once_both_have_it(tmp_path: Path) -> None:
+    manifest, content = make_files(tmp_path / "origin", pieces=6)
+    together = threading.Barrier(2)
+
+    def fetch() -> Path:
+        store = Store(tmp_path / "store", limits=StoreLimits(3 * manifest.size))
+        together.wait()
+        with store.partial(manifest) as partial:
+            for data in pieces_of(content):
+                partial.write(_digest(data), data)
+            return partial.publish()
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = [one.result() for one in [threads.submit(fetch) for _ in range(2)]]
+    assert first == second == Store(tmp_path / "store").verify_stage(manifest.digest)
+    assert [one for one in (tmp_path / "store" / "partial").iterdir() if one.is_dir()] == []
+
+
+def test_more_roots_are_looked_in_and_left_alone(tmp_path: Path) -> None:
+    manifest, content = publish(Store(tmp_path / "media"))
+    store = Store(tmp_path / "store", read_only=(tmp_path / "media",))
+    folder = tmp_path / "media" / "stages" / manifest.digest
+    assert store.verify_stage(manifest.digest) == store.stage_folder(manifest.digest) == folder
+    assert store.find(manifest.model_digest, manifest.units, manifest.openvino) == manifest
+    for data in pieces_of(content):
+        assert _bytes(store.piece(_digest(data))) == data
+
+
+def test_a_stage_that_was_altered_on_other_media_is_mended_in_the_store(tmp_path: Path) -> None:
+    manifest, content = publish(Store(tmp_path / "media"))
+    folder = tmp_path / "media" / "stages" / manifest.digest
+    flip(folder / "openvino_model.bin", 7)
+    store = Store(tmp_path / "store", read_only=(tmp_path / "media",))
+    with pytest.raises(ShardCorrupt, match="altered"):
+        store.verify_stage(manifest.digest)
+    with store.partial(manifest) as partial:
+        assert partial.missing == (_digest(pieces_of(content)[1]),)
+        partial.write(_digest(pieces_of(content)[1]), pieces_of(content)[1])
+        partial.publish()
+    assert store.verify_stage(manifest.digest) == tmp_path / "store" / "stages" / manifest.digest
+    assert folder.is_dir()
+
+
+_READ_ONLY = """
+import hashlib, subprocess
+from pathlib import Path
+from meshinfer.errors import DiskFull, ShardCorrupt
+from meshinfer.weights.store import Store
+from tests.weights.stage_maker import flip, make_files, old_manifest, pieces_of, publish
+
+disk = Path({disk!r})
+manifest, content = publish(Store(disk))
+spoilt, _ = publish(Store(disk), seed=1)
+flip(disk / "stages" / spoilt.digest / "openvino_model.bin", 5)
+with Store(disk).partial(make_files(Path({origin!r}), seed=3)[0]):
+    pass
+left = disk / "partial" / manifest.digest
+left.mkdir()
+left.with_suffix(".lock").touch()
+(disk / "scratch" / "stage-0.lock").touch()
+old_manifest(disk / "stages" / ("b" * 64))
+subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+store = Store(disk)
+with store.in_use(manifest.digest) as folder:
+    assert folder == store.verify_stage(manifest.digest)
+assert store.verified_folder(spoilt.digest) is None
+assert store.find(manifest.model_digest, manifest.units, manifest.openvino) == manifest
+for data in pieces_of(content):
+    place = store.piece(hashlib.sha256(data).hexdigest())
+    assert place.path.read_bytes()[place.offset : place.offset + place.length] == data
+other, _ = make_files(Path({origin!r}), seed=2)
+for attempt in (lambda: store.partial(other), lambda: store.scratch().__enter__()):
+    try:
+        attempt()
+    except DiskFull as error:
+        print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_store_that_cannot_be_written_serves_and_loads_on(tmp_path: Path) -> None:
+    script = _READ_ONLY.format(disk=str(tmp_path / "disk"), origin=str(tmp_path / "origin"))
+    said = run_on_small_disk(tmp_path / "disk", "200m", script)
+    assert said.count("cannot be written. Choose a folder on another disk.") == 2
+
+
+def test_a_stage_whose_pieces_are_not_all_here_is_not_assembled(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    manifest, _ = publish(store)
+    assert store.assemble(manifest.digest) == store.verify_stage(manifest.digest)
+    with pytest.raises(ShardCorrupt, match="not on this PC"):
+        store.assemble(Digest("a" * 64))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,13 +25,15 @@ from meshinfer.errors import (
     VersionMismatch,
 )
 from meshinfer.link.base import TRANSFER, Link
-from meshinfer.link.memory import MemoryNetwork, memory_pair
+from meshinfer.link.memory import MemoryNetwork
+from meshinfer.weights.exchange import Exchange
 from meshinfer.weights.manifest import build_manifest
+from meshinfer.weights.piece_server import PieceServer
 from meshinfer.weights.store import Store
-from meshinfer.weights.transfer import Patience, Source, pull_stage, serve_pieces
-from meshinfer.wire.membership import Goodbye
-from meshinfer.wire.transfer import PieceData, PieceMissing, PieceRequest, TransferHello
-from tests.weights.stage_maker import flip, make_files, pieces_of, publish
+from meshinfer.weights.transfer import Patience, Source, pull_stage
+from meshinfer.wire.transfer import PieceData
+from tests.weights.hand_server import announce, asked, greet, stored, welcome
+from tests.weights.stage_maker import make_files, pieces_of, publish
 
 QUICK = Patience(stall_s=0.1, failures=3)
 DEADLINE_S = 20.0
@@ -50,6 +53,7 @@ class Lan:
     network: MemoryNetwork = field(default_factory=MemoryNetwork)
     waits: list[float] = field(default_factory=list)
     dials: list[NodeId] = field(default_factory=list)
+    bad: list[NodeId] = field(default_factory=list)
     told: list[tuple[int, int]] = field(default_factory=list)
     _next: int = 1
 
@@ -66,14 +70,19 @@ class Lan:
 
         async def dial() -> Link:
             self.dials.append(node)
-            link = await dialer.dial(address, TRANSFER, node)
-            await link.send(TransferHello(1))
-            return link
+            return await dialer.dial(address, TRANSFER, node)
 
-        return dial
+        return Source(dial)
 
     def honest(self, store: Store) -> Serve:
-        return lambda link: serve_pieces(link, store, self.executor)
+        return PieceServer(Exchange(store, self.executor)).serve
+
+    def exchange(self, executor: ThreadPoolExecutor | None = None) -> Exchange:
+        return Exchange(
+            self.store,
+            executor or self.executor,
+            on_bad_peer=lambda node, why: self.bad.append(node),
+        )
 
     def holder(self, seed: int = 0, pieces: int = 3) -> tuple[StageManifest, Store]:
         store = Store(self.folder / f"theirs{seed}")
@@ -91,9 +100,8 @@ class Lan:
             return await pull_stage(
                 manifest,
                 sources,
-                self.store,
+                self.exchange(),
                 lambda done, total: self.told.append((done, total)),
-                self.executor,
                 patience,
                 sleep,
             )
@@ -127,24 +135,17 @@ async def test_a_stage_that_is_here_is_not_asked_for(lan: Lan) -> None:
     assert len(lan.dials) == 1
 
 
-async def test_a_single_source_needs_no_list(lan: Lan) -> None:
-    manifest, theirs = lan.holder()
-    source = lan.pc(lan.honest(theirs))
-    path = await pull_stage(manifest, source, lan.store, lambda done, total: None, lan.executor)
-    assert path.name == manifest.digest
-
-
 async def test_several_sources_share_the_work(lan: Lan) -> None:
     manifest, theirs = lan.holder(pieces=20)
     served: dict[str, int] = {"a": 0, "b": 0}
 
     def counting(name: str) -> Serve:
         async def serve(link: Link) -> None:
-            await link.receive()
+            await welcome(link)
             while True:
-                request = (await link.receive()).message
+                digest = await asked(link)
                 served[name] += 1
-                await link.send(PieceData(request.digest), _stored(theirs, request.digest))
+                await link.send(PieceData(digest), stored(theirs, digest))
 
         return serve
 
@@ -154,16 +155,19 @@ async def test_several_sources_share_the_work(lan: Lan) -> None:
 
 
 async def test_several_requests_are_in_flight(lan: Lan) -> None:
-    """A server that answers only once four requests have come shows that they are not awaited."""
+    """A server that answers only once two requests have come shows that they are not awaited."""
     manifest, theirs = lan.holder(pieces=4)
     _, content = make_files(lan.folder / "copy", pieces=4)
     data = {_digest(piece): piece for piece in pieces_of(content)}
 
     async def serve(link: Link) -> None:
-        await link.receive()
-        waiting = [(await link.receive()).message.digest for _ in range(5)]
-        for digest in reversed(waiting):
-            await link.send(PieceData(digest), data[digest])
+        await welcome(link)
+        left = len(data)
+        while left:
+            waiting = [await asked(link) for _ in range(min(2, left))]
+            left -= len(waiting)
+            for digest in reversed(waiting):
+                await link.send(PieceData(digest), data[digest])
         await link.receive()
 
     await lan.pull(manifest, lan.pc(serve))
@@ -175,13 +179,13 @@ def _cutting(lan: Lan, theirs: Store, answers: int, cuts: int) -> Serve:
 
     async def serve(link: Link) -> None:
         if not left[0]:
-            await serve_pieces(link, theirs, lan.executor)
+            await lan.honest(theirs)(link)
             return
         left[0] -= 1
-        await link.receive()
+        await welcome(link)
         for _ in range(answers):
-            digest = (await link.receive()).message.digest
-            await link.send(PieceData(digest), _stored(theirs, digest))
+            digest = await asked(link)
+            await link.send(PieceData(digest), stored(theirs, digest))
 
     return serve
 
@@ -212,7 +216,7 @@ async def test_a_silent_link_counts_as_cut(lan: Lan) -> None:
     async def serve(link: Link) -> None:
         if silent.pop() if silent else False:
             await asyncio.Event().wait()
-        await serve_pieces(link, theirs, lan.executor)
+        await lan.honest(theirs)(link)
 
     await lan.pull(manifest, lan.pc(serve))
     assert len(lan.dials) == 2
@@ -222,7 +226,7 @@ async def test_a_source_that_never_answers_is_given_up(lan: Lan) -> None:
     manifest, _ = lan.holder()
 
     async def serve(link: Link) -> None:
-        await link.receive()
+        await greet(link)
 
     with pytest.raises(PeerLost):
         await lan.pull(manifest, lan.pc(serve))
@@ -236,7 +240,7 @@ async def test_a_second_source_goes_on_where_the_first_was_lost(lan: Lan) -> Non
     async def gone() -> Link:
         raise PeerLost("Nobody answers.")
 
-    await lan.pull(manifest, gone, lan.pc(lan.honest(theirs)))
+    await lan.pull(manifest, Source(gone), lan.pc(lan.honest(theirs)))
     assert lan.store.stage_folder(manifest.digest) is not None
 
 
@@ -258,9 +262,9 @@ async def test_a_cancelled_pull_lets_go_of_its_folder(lan: Lan) -> None:
     stuck = asyncio.Event()
 
     async def serve(link: Link) -> None:
-        await link.receive()
-        digest = (await link.receive()).message.digest
-        await link.send(PieceData(digest), _stored(theirs, digest))
+        await welcome(link)
+        digest = await asked(link)
+        await link.send(PieceData(digest), stored(theirs, digest))
         stuck.set()
         await asyncio.Event().wait()
 
@@ -297,7 +301,7 @@ class Gate(ThreadPoolExecutor):
         return result
 
 
-@pytest.mark.parametrize("held", [1, 2, 3, 7], ids=["check", "open", "write", "publish"])
+@pytest.mark.parametrize("held", [1, 2, 4, 8], ids=["check", "open", "write", "publish"])
 async def test_a_pull_that_is_cancelled_while_a_thread_works_waits_for_it(
     lan: Lan, held: int
 ) -> None:
@@ -305,9 +309,7 @@ async def test_a_pull_that_is_cancelled_while_a_thread_works_waits_for_it(
     manifest, theirs = lan.holder(pieces=3)
     with Gate(held) as gate:
         pull = asyncio.create_task(
-            pull_stage(
-                manifest, lan.pc(lan.honest(theirs)), lan.store, lambda *_: None, gate, Patience()
-            )
+            pull_stage(manifest, [lan.pc(lan.honest(theirs))], lan.exchange(gate), lambda *_: None)
         )
         async with asyncio.timeout(DEADLINE_S):
             await gate.reached.wait()
@@ -318,7 +320,7 @@ async def test_a_pull_that_is_cancelled_while_a_thread_works_waits_for_it(
             gate.go.set()
             await asyncio.wait([pull])
         assert pull.cancelled()
-    assert (lan.store.stage_folder(manifest.digest) is not None) is (held == 7)
+    assert (lan.store.stage_folder(manifest.digest) is not None) is (held == 8)
     partials = lan.folder / "mine" / "partial"
     with lan.store.partial(manifest):  # the lock is free: no second folder is needed
         assert {path.name for path in partials.iterdir() if path.is_dir()} == {manifest.digest}
@@ -332,14 +334,14 @@ async def test_answers_in_total_are_the_stage_and_what_each_cut_lost(lan: Lan) -
     cuts = [10, 50, 99]
 
     async def serve(link: Link) -> None:
-        await link.receive()
+        await welcome(link)
         while True:
-            digest = (await link.receive()).message.digest
+            digest = await asked(link)
             if cuts and len(served) >= cuts[0]:
                 del cuts[0]
                 return
             served.append(digest)
-            await link.send(PieceData(digest), _stored(theirs, digest))
+            await link.send(PieceData(digest), stored(theirs, digest))
 
     await lan.pull(manifest, lan.pc(serve))
     assert lan.store.verified_folder(manifest.digest) is not None
@@ -348,27 +350,20 @@ async def test_answers_in_total_are_the_stage_and_what_each_cut_lost(lan: Lan) -
     assert len(served) <= pieces + 3 * Patience().window
 
 
-def _stored(store: Store, digest: Digest) -> bytes:
-    place = store.piece(digest)
-    assert place is not None
-    with place.path.open("rb") as file:
-        file.seek(place.offset)
-        return file.read(place.length)
-
-
 def _lying(theirs: Store, lies: int) -> Serve:
     """Wrong bytes, so many times."""
     left = [lies]
 
     async def serve(link: Link) -> None:
-        await link.receive()
+        wanted = await welcome(link)
         while True:
-            digest = (await link.receive()).message.digest
-            data = bytearray(_stored(theirs, digest))
+            digest = await asked(link)
+            data = bytearray(stored(theirs, digest))
             if left[0]:
                 left[0] -= 1
                 data[0] ^= 1
             await link.send(PieceData(digest), data)
+            await announce(link, wanted)
 
     return serve
 
@@ -385,19 +380,21 @@ async def test_a_source_with_three_wrong_answers_is_dropped(lan: Lan) -> None:
         await lan.pull(manifest, lan.pc(_lying(theirs, 999)))
     assert lan.store.stage_folder(manifest.digest) is None
     assert len(lan.dials) == 1
+    assert lan.bad[:3] == [NodeId("pc1")] * 3
 
 
 async def test_a_liar_beside_an_honest_source_does_no_harm(lan: Lan) -> None:
     manifest, theirs = lan.holder(pieces=20)
     await lan.pull(manifest, lan.pc(_lying(theirs, 999)), lan.pc(lan.honest(theirs)))
     assert lan.store.verified_folder(manifest.digest) is not None
+    assert set(lan.bad) == {NodeId("pc1")}
 
 
 async def test_pieces_that_nobody_asked_for_are_a_violation(lan: Lan) -> None:
     manifest, _ = lan.holder()
 
     async def serve(link: Link) -> None:
-        await link.receive()
+        await welcome(link)
         await link.send(PieceData(Digest("b" * 64)), b"unasked")
         await link.receive()
 
@@ -412,7 +409,6 @@ async def test_each_source_gives_what_it_has(lan: Lan) -> None:
         _, content = make_files(lan.folder / "copy", pieces=8)
         for data in pieces_of(content)[:4]:
             partial.write(_digest(data), data)
-        # The one that has all answers only after the other said what it lacks.
         await lan.pull(manifest, lan.pc(lan.honest(half)), lan.pc(lan.honest(theirs)))
     assert lan.store.verified_folder(manifest.digest) is not None
 
@@ -443,7 +439,7 @@ async def test_a_refusal_is_not_repeated(lan: Lan, error: MeshInferError) -> Non
         raise error
 
     with pytest.raises(type(error)):
-        await lan.pull(manifest, dial)
+        await lan.pull(manifest, Source(dial))
     assert len(dials) == 1
 
 
@@ -470,56 +466,23 @@ async def test_a_full_disk_ends_the_pull(lan: Lan) -> None:
         weights = partial_folder / "openvino_model.bin"
         weights.unlink()
         weights.symlink_to("/dev/full")
-        await serve_pieces(link, theirs, lan.executor)
+        await lan.honest(theirs)(link)
 
     with pytest.raises(DiskFull):
         await lan.pull(manifest, lan.pc(serve))
     assert lan.store.stage_folder(manifest.digest) is None
 
 
-async def _ask(lan: Lan, store: Store, *messages: object) -> list[object]:
-    """What a server answers to messages, one answer each."""
-    mine, theirs = memory_pair(TRANSFER)
-    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
-        tasks.create_task(serve_pieces(theirs, store, lan.executor))
-        for message in messages:
-            await mine.send(message)
-        answers: list[object] = [(await mine.receive()).message for _ in messages]
-        await mine.close()
-    return answers
-
-
-async def test_what_is_no_piece_is_missing(lan: Lan) -> None:
-    _, theirs = lan.holder()
-    requests = [PieceRequest(Digest(text)) for text in ("b" * 64, "../../etc/passwd", "", "C:\\x")]
-    answers = await _ask(lan, theirs, *requests)
-    assert [type(answer) for answer in answers] == [PieceMissing] * 4
-
-
-async def test_what_the_disk_spoilt_is_not_passed_on(lan: Lan) -> None:
-    manifest, theirs = lan.holder()
-    folder = theirs.stage_folder(manifest.digest)
-    assert folder is not None
-    weights = next(file for file in manifest.files if file.name.endswith(".bin"))
-    flip(folder / weights.name, 5)
-    answers = await _ask(lan, theirs, *[PieceRequest(digest) for digest in weights.pieces[:2]])
-    assert [type(answer) for answer in answers] == [PieceMissing, PieceData]
-
-
-async def test_another_version_is_refused(lan: Lan) -> None:
-    mine, theirs = memory_pair(TRANSFER)
-    await mine.send(TransferHello(2))
-    with pytest.raises(VersionMismatch, match="version 2"):
-        await serve_pieces(theirs, lan.store, lan.executor)
-    await mine.close()
-
-
-async def test_anything_but_requests_is_a_violation(lan: Lan) -> None:
-    mine, theirs = memory_pair(TRANSFER)
-    await mine.send(PieceMissing(Digest("b" * 64), "?"))
-    with pytest.raises(ProtocolViolation):
-        await serve_pieces(theirs, lan.store, lan.executor)
-    mine, theirs = memory_pair(TRANSFER)
-    await mine.send(Goodbye("?"))  # of another channel: the link itself refuses it
-    with pytest.raises(ProtocolViolation):
-        await serve_pieces(theirs, lan.store, lan.executor)
+async def test_a_stage_that_is_pulled_anew_gives_no_holes_to_others(lan: Lan) -> None:
+    """It was here, was removed, and its folder has its full size again, but nothing in it."""
+    manifest, theirs = lan.holder(pieces=4)
+    exchange = lan.exchange()
+    source = lan.pc(lan.honest(theirs))
+    folder = await pull_stage(manifest, [source], exchange, lambda *_: None)
+    digests = [digest for file in manifest.files for digest in file.pieces]
+    assert exchange.store.holds(digests) == frozenset(digests)
+    shutil.rmtree(folder)
+    with exchange.store.partial(manifest) as partial:
+        assert partial.missing == tuple(digests)
+        assert exchange.store.holds(digests) == frozenset()
+        assert exchange.store.piece(digests[-1]) is None

@@ -9,6 +9,7 @@ import pytest
 from meshinfer.core.fleet import Address
 from meshinfer.core.ids import Digest, Epoch, ModelId, NodeId, PlanId
 from meshinfer.core.model import (
+    PIECE_BYTES,
     ModelShape,
     StageManifest,
     StoredFile,
@@ -47,8 +48,9 @@ def test_a_plan_of_32_pcs_for_a_model_of_126_layers_fits() -> None:
 
 
 def test_a_stage_of_20_gb_can_be_loaded() -> None:
-    pieces = (Digest("a" * 64),) * 20_000
-    file = StoredFile("openvino_model.bin", 20_000 << 20, Digest("b" * 64), pieces)
+    """With every weight of an expert a segment, as mixtures of experts have them."""
+    segments = (PIECE_BYTES,) * 10_000 + (PIECE_BYTES // 2,) * 20_000
+    file = StoredFile("openvino_model.bin", segments, bytes(32) * 30_000)
     manifest = StageManifest(
         ModelId("m"), Digest("c" * 64), UnitRange(0, 9), "2026.4.1", (file,), Digest("d" * 64)
     )

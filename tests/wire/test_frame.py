@@ -103,3 +103,28 @@ def test_lengths_at_the_limit_pass() -> None:
 def test_what_is_no_frame_is_refused(stranger: bytes) -> None:
     with pytest.raises(ProtocolViolation):
         frame.split(stranger, LIMITS)
+
+
+def test_head_and_payload_are_the_same_bytes_as_join() -> None:
+    assert frame.head(7, b"abc", b"XY") == LITERAL + b"abc"
+
+
+def test_the_preamble_alone_tells_number_and_length() -> None:
+    assert frame.number(LITERAL) == 7
+    assert frame.length(LITERAL, LIMITS) == len(LITERAL) + 5
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (b"XX" + LITERAL[2:], "not a meshinfer frame"),
+        (LITERAL[:2] + b"\x02" + LITERAL[3:], "frame version 2"),
+        (LITERAL[:4] + b"\x08" + LITERAL[5:], "not expected here"),
+        (LITERAL[:8] + b"\x09" + LITERAL[9:], "announces 9"),
+        (LITERAL[:12] + b"\x11" + LITERAL[13:], "announces 3 . 17"),
+        (LITERAL[:19], "shorter than its preamble"),
+    ],
+)
+def test_nothing_is_allocated_for_a_preamble_that_is_not_in_order(change: bytes, why: str) -> None:
+    with pytest.raises(ProtocolViolation, match=why):
+        frame.length(change, LIMITS)

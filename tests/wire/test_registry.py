@@ -148,7 +148,7 @@ def test_a_prefill_of_4000_tokens_of_width_4096_fits_in_f32() -> None:
 
 def test_the_largest_frame_is_what_a_transport_must_take() -> None:
     limits = registry.welcome("transfer")
-    assert registry.largest_frame(limits.values()) == 20 + 4096 + (1 << 20)
+    assert registry.largest_frame(limits.values()) == 20 + 4096 + (2 << 20)
 
 
 def test_the_documentation_lists_every_message_with_its_number() -> None:

@@ -36,12 +36,8 @@ def step_frame(**changes: Any) -> ring.StepFrame:
     return ring.StepFrame(**(fields | changes))
 
 
-def unpack(
-    frame: ring.StepFrame, payload: bytes, hidden_size: int | None = 4, **changes: Any
-) -> Any:
-    return ring.unpack_step(
-        frame, memoryview(payload), hidden_size=hidden_size, **(BOUNDS | changes)
-    )
+def unpack(frame: ring.StepFrame, payload: bytes, width: int | None = 4, **changes: Any) -> Any:
+    return ring.unpack_step(frame, memoryview(payload), width=width, **(BOUNDS | changes))
 
 
 def payload_of(rows: tuple[Row, ...], tokens: tuple[int, ...]) -> bytes:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from meshinfer.core.ids import ModelId
-from meshinfer.weights.folder import prepare
+from meshinfer.weights.obtain import catalogue_source
+from meshinfer.weights.prepare import prepare
 from tools.agent_process import AgentProcess, command
 from tools.benches.bench_fleet import fleet_of
 from tools.benches.report import Report
@@ -22,7 +22,7 @@ IDLE_S = 10.0
 
 def run(report: Report, models: Path, quick: bool) -> None:
     """The second PC has no stage: the first serves alone."""
-    folder = prepare(ModelId("smollm2-135m"), models, lambda progress: None)
+    folder = prepare(catalogue_source("smollm2-135m"), models, None, lambda progress: None)
     with (
         tempfile.TemporaryDirectory() as scratch,
         fleet_of(Path(scratch), folder.path, 1) as agents,

@@ -13,8 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from meshinfer.core.ids import ModelId
-from meshinfer.weights.folder import ModelFolder, prepare
+from meshinfer.weights.folder import ModelFolder
+from meshinfer.weights.obtain import catalogue_source
+from meshinfer.weights.prepare import prepare
 from tools.benches.bench_fleet import fleet_of, load
 from tools.benches.report import Report
 
@@ -24,7 +25,7 @@ HOPS = 3  # leader to stage 0, to stage 1, to the leader
 
 def run(report: Report, models: Path, quick: bool) -> None:
     name = "smollm2-135m" if quick else "qwen2.5-coder-1.5b"
-    folder = prepare(ModelId(name), models, lambda progress: None)
+    folder = prepare(catalogue_source(name), models, None, lambda progress: None)
     baseline = _baseline(folder, "same")
     default = _baseline(folder, "default")
     chain_s = 1.0 / _baseline(folder, "chain")

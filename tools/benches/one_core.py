@@ -16,7 +16,7 @@ from pathlib import Path
 from meshinfer.engine.configuration import StageOptions
 from meshinfer.engine.paged import PagedStage
 from meshinfer.engine.tokenizer import GenAiTokenizer
-from meshinfer.node.verify import even_cut
+from meshinfer.node.even_cuts import even_cut
 from meshinfer.weights.cut import cut
 from meshinfer.weights.folder import open_folder
 from tools.benches.split import PROMPT, chain_speed, genai_pipeline, genai_speed
@@ -28,7 +28,7 @@ def main() -> None:
     kind, folder = sys.argv[1], open_folder(Path(sys.argv[2]))
     options = StageOptions(threads=1, cache_tokens=1024)
     if kind == "chain":
-        ranges = even_cut(len(folder.shape.units), 2, inside_layer=False)
+        ranges = even_cut(folder.shape.units, 2, inside_layer=False)
         stages = [PagedStage.load(cut(folder.xml, units), options) for units in ranges]
         prompt = GenAiTokenizer.load(folder.path).encode_chat(PROMPT)
         speeds = [chain_speed(stages, prompt, TOKENS, number) for number in range(ROUNDS)]

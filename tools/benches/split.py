@@ -11,17 +11,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from meshinfer.core.ids import ModelId
 from meshinfer.core.request import ChatMessage
 from meshinfer.core.step import Row, Step
 from meshinfer.engine.configuration import StageOptions, properties
 from meshinfer.engine.paged import PagedStage
 from meshinfer.engine.sampling import draw
 from meshinfer.engine.tokenizer import GenAiTokenizer
-from meshinfer.node.verify import even_cut, verify
+from meshinfer.node.even_cuts import even_cut
+from meshinfer.node.verify import verify
 from meshinfer.serve.stage_worker import logit_rows
 from meshinfer.weights.cut import cut
-from meshinfer.weights.folder import ModelFolder, prepare
+from meshinfer.weights.folder import ModelFolder
+from meshinfer.weights.obtain import catalogue_source
+from meshinfer.weights.prepare import prepare
 from tools.benches.report import Report
 
 PROMPT = (ChatMessage("user", "Explain in detail how a bicycle stays upright."),)
@@ -31,7 +33,7 @@ ROUNDS = 5
 def run(report: Report, models: Path, quick: bool) -> None:
     names = ["smollm2-135m"] if quick else ["smollm2-135m", "qwen2.5-coder-1.5b"]
     for name in names:
-        folder = prepare(ModelId(name), models, lambda progress: None)
+        folder = prepare(catalogue_source(name), models, None, lambda progress: None)
         parity(report, folder, tokens=48 if quick else 96, last=name == names[-1])
         exactness(report, folder, quick)
 
@@ -44,7 +46,7 @@ def parity(report: Report, folder: ModelFolder, tokens: int, last: bool) -> None
     for count in (2, 3, 4):
         stages = [
             PagedStage.load(cut(folder.path / "openvino_model.xml", units), options)
-            for units in even_cut(len(folder.shape.units), count, inside_layer=False)
+            for units in even_cut(folder.shape.units, count, inside_layer=False)
         ]
         ours, theirs = [], []
         for number in range(ROUNDS):
