@@ -35,7 +35,7 @@ test: $(VENV)/.installed-dev
 test-export: $(EXPORT_VENV)/.installed
 	@$(EXPORT_VENV)/bin/python -m pytest $(PYTEST_ARGS) tests/export
 
-check: fmt-check lint types test test-export
+check: fmt-check lint types test-export test
 
 fmt: $(VENV)/.installed-dev
 	@$(BIN)/ruff format .

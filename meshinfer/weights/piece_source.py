@@ -106,7 +106,8 @@ class PieceSource:
                 if reason is not None:
                     self._pull.give_up(self, reason)
                     return
-                await self._pull.unless_over(self._rest())
+                if not self._pull.over:
+                    await self._pull.unless_over(self._rest())
 
     def _has_room(self) -> bool:
         return self._has_answered and len(self._asked) < self._pace.window

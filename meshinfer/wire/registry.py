@@ -24,8 +24,8 @@ from meshinfer.wire import (
 )
 from meshinfer.wire.frame import Limits
 
-PROTOCOL_VERSION = 1
-OLDEST_PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+OLDEST_PROTOCOL_VERSION = 2
 
 _K = 1 << 10
 _M = 1 << 20

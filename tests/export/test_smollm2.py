@@ -11,7 +11,6 @@ import pytest
 from meshinfer.core.ids import ModelId
 from meshinfer.core.request import ChatMessage
 from meshinfer.engine.tokenizer import GenAiTokenizer
-from meshinfer.node.verify import verify
 from meshinfer.weights.catalogue import Catalogue
 from meshinfer.weights.export.run import export_checkpoint
 from meshinfer.weights.export.tokenizer import load_tokenizer
@@ -44,7 +43,6 @@ def test_real_weights_are_exported_by_range_as_they_are_whole(
     whole = export_whole(checkpoint, tmp_path / "whole", RECIPE)
     assert constants(ranged) == constants(whole)
     assert np.array_equal(logits(ranged), logits(whole))
-    assert verify(ranged, stages=(2,), precisions=("f32",), steps=6).difference == 0.0
     assert facts.stop_tokens == (0, 2)
 
     ours, theirs = GenAiTokenizer.load(work), load_tokenizer(checkpoint)

@@ -18,6 +18,7 @@ from meshinfer.mesh.timing import MeshTiming
 from meshinfer.mesh.world import Me, World
 from meshinfer.wire import codec
 from meshinfer.wire.hello import Hello, Introduction
+from meshinfer.wire.registry import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION
 
 CAPACITY = Capacity(16 << 30, 8 << 30, 4, (), "2026.4.1")
 
@@ -178,4 +179,6 @@ async def three(lan: Fleet) -> list[Pc]:
 def stranger() -> Hello:
     """The greeting of a PC that a test plays by hand."""
     told = Introduction("x", 1, 5, NO_EPOCH, NO_EPOCH, (), (), CAPACITY, holds_model=False)
-    return Hello(1, 1, "1.0", CAPACITY.openvino, codec.encode(told))
+    return Hello(
+        OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION, "1.0", CAPACITY.openvino, codec.encode(told)
+    )

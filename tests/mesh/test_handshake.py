@@ -19,7 +19,7 @@ from tests.mesh.virtual_time import run_virtual
 
 HERE = (Address("10.0.0.1", 7),)
 CAPACITY = Capacity(8, 4, 2, (), "2026.4.1")
-OURS = Versions("1.0", "2026.4.1")
+OURS = Versions("1.0", "2026.4.1", 1, 1)
 
 
 def introduce(name: str) -> Callable[[int], Introduction]:
@@ -61,8 +61,12 @@ def test_both_learn_who_the_other_is_and_name_the_link_alike() -> None:
     ("theirs", "words"),
     [
         pytest.param(Versions("2.0", "2026.4.1", 2, 3), ("1 to 1", "2 to 3"), id="protocol"),
-        pytest.param(Versions("1.0", "2027.1.0"), ("2026.4.1", "2027.1.0"), id="OpenVINO major"),
-        pytest.param(Versions("1.0", "2026.5.0"), ("2026.4.1", "2026.5.0"), id="OpenVINO minor"),
+        pytest.param(
+            Versions("1.0", "2027.1.0", 1, 1), ("2026.4.1", "2027.1.0"), id="OpenVINO major"
+        ),
+        pytest.param(
+            Versions("1.0", "2026.5.0", 1, 1), ("2026.4.1", "2026.5.0"), id="OpenVINO minor"
+        ),
     ],
 )
 @pytest.mark.parametrize("they_dial", [True, False])

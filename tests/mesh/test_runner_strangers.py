@@ -15,6 +15,7 @@ from meshinfer.mesh.switchboard import MOST_WAITING
 from meshinfer.wire.election import Renew
 from meshinfer.wire.forward import AskCancel, FleetReport
 from meshinfer.wire.hello import Hello, Refused
+from meshinfer.wire.registry import OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION
 from tests.mesh.harness import fleet, stranger
 from tests.mesh.virtual_time import run_virtual
 
@@ -77,7 +78,7 @@ def test_a_hello_of_another_protocol_is_answered_with_both_versions() -> None:
             assert isinstance(refusal, Refused)
             assert refusal.code == "version_mismatch"
             assert "7 to 9" in refusal.cause
-            assert "1 to 1" in refusal.cause
+            assert f"{OLDEST_PROTOCOL_VERSION} to {PROTOCOL_VERSION}" in refusal.cause
             await serving
 
     run_virtual(main())
