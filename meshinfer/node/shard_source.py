@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -39,10 +39,9 @@ class ShardSource:
     ) -> Path:
         """The stage's folder, every byte checked against the manifest."""
         view = self._mesh.view
-        others = [node for node in dict.fromkeys(sources) if node != view.me]
         asked = [
             Source(self._opener(node), spare=node == view.leader)
-            for node in _some(others, view.leader)
+            for node in worth_asking(sources, view)
         ]
         return await pull_stage(manifest, asked, self._exchange, tell)
 
@@ -60,8 +59,9 @@ class ShardSource:
         return open_link
 
 
-def _some(nodes: list[NodeId], leader: NodeId | None) -> list[NodeId]:
-    """At most `MOST_SOURCES`: the leader, who has everything, and the first of the others, which
-    the leader named in the order in which they are likely to hold something."""
-    ordered = sorted(nodes, key=lambda node: node != leader)
-    return ordered[:MOST_SOURCES]
+def worth_asking(nodes: Iterable[NodeId], view: FleetView) -> list[NodeId]:
+    """At most `MOST_SOURCES`, each once and this PC left out: the leader, who has everything, then
+    the first of the others, which it named in the order in which they are likely to hold something.
+    """
+    others = [node for node in dict.fromkeys(nodes) if node != view.me]
+    return sorted(others, key=lambda node: node != view.leader)[:MOST_SOURCES]

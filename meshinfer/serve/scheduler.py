@@ -87,7 +87,8 @@ class Scheduler:
             self._waiting.remove(sequence)
         elif sequence.state is SequenceState.RUNNING:
             self._running.remove(sequence)
-            self._released.append(sequence.key)
+            if sequence.scheduled:  # else no stage has heard of it
+                self._released.append(sequence.key)
         sequence.state = SequenceState.FINISHED
 
     def next_step(self) -> Step | None:

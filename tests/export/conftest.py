@@ -12,15 +12,15 @@ import pytest
 from meshinfer.weights.export.child import ENVIRONMENT
 from meshinfer.weights.export.torchvision_guard import hide_torchvision
 
-# As the child does, before any test imports transformers.
-os.environ.update(ENVIRONMENT)
-hide_torchvision()
-
 WITHOUT_TORCH = {
     "test_installed.py", "test_orders.py", "test_plan.py", "test_settings.py", "test_tensors.py",
 }  # fmt: skip
 
 HAS_EXTRA = importlib.util.find_spec("torch") is not None
+
+if HAS_EXTRA:  # as the child does, before any test imports transformers
+    os.environ.update(ENVIRONMENT)
+    hide_torchvision()
 
 collect_ignore = (
     []

@@ -74,3 +74,15 @@ def test_other_types_of_numbers_are_kept(dtype: str, tmp_path: Path) -> None:
     ranged = export_spans(checkpoint, tmp_path / "ranged", ORIGINAL, THREE)
     assert constants(ranged) == constants(whole)
     assert np.array_equal(logits(ranged), logits(whole))
+
+
+@pytest.mark.parametrize(("form", "kind"), [(WeightFormat.F16, "f16"), (WeightFormat.BF16, "bf16")])
+def test_experts_are_kept_in_half_precision_too(
+    form: WeightFormat, kind: str, tmp_path: Path
+) -> None:
+    dtype = "float16" if kind == "f16" else "bfloat16"
+    checkpoint = make_checkpoint(tmp_path / "checkpoint", "mixtral", dtype, num_hidden_layers=2)
+    ranged = export_spans(checkpoint, tmp_path / "ranged", Recipe(form), spans_of(0, 1, 2))
+    assert {found[0] for found in constants(ranged, smallest=1024)} == {kind}
+    expected = torch_logits(checkpoint)
+    assert np.abs(logits(ranged) - expected).max() < 2e-5 * np.abs(expected).max()

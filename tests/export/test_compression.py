@@ -9,7 +9,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as ops
 
-from meshinfer.weights.export.compression import compress
+from meshinfer.weights.export.compression import compress, halve
 from meshinfer.weights.recipe import Recipe, WeightFormat
 
 
@@ -70,6 +70,26 @@ def test_a_row_that_the_group_does_not_divide_gets_a_smaller_one(
 )
 def test_each_format_gives_its_type(form: WeightFormat, codes: str) -> None:
     assert kinds(compress(two_products(128, 64, 32), Recipe(form)))["w0"][0] == codes
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("f16", 13), ("bf16", 16)])
+def test_widened_weights_are_halved_where_no_bit_is_lost(kind: str, bits: int) -> None:
+    random = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    exact = (random.view(np.uint32) >> bits << bits).view(np.float32)
+    for values, is_halved in ((exact, True), (random, False)):
+        entry = ops.parameter([-1, 64], np.float32, name="x")
+        product = ops.matmul(entry, ops.constant(values), False, True)
+        model = ov.Model([ops.result(product)], [entry], "one")
+        before = ov.Core().compile_model(model, "CPU")(np.eye(64, dtype=np.float32))[0]
+        assert halve(model, kind) is is_halved
+        types = {
+            node.get_element_type().get_type_name()
+            for node in model.get_ordered_ops()
+            if node.get_type_name() == "Constant"
+        }
+        assert types == ({kind} if is_halved else {"f32"})
+        after = ov.Core().compile_model(model, "CPU")(np.eye(64, dtype=np.float32))[0]
+        assert np.array_equal(before, after)
 
 
 def test_it_is_nncf_with_its_defaults_where_the_group_divides(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from meshinfer.errors import ShardCorrupt, StageFailed
+from meshinfer.errors import DiskFull, ShardCorrupt, StageFailed
 from meshinfer.weights.export.run import export_checkpoint, export_ranges
 from meshinfer.weights.facts import ModelFacts
 from meshinfer.weights.progress import Progress, untold
@@ -22,6 +22,7 @@ from meshinfer.weights.recipe import Recipe
 from tests.export.checkpoint_folder import write_checkpoint
 from tests.export.exported import export_spans, logits, spans_of
 from tests.export.tiny_checkpoints import make_checkpoint
+from tests.weights.safetensors_writer import table_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.openvino, pytest.mark.processes]
 
@@ -124,23 +125,27 @@ def test_parts_from_two_pcs_join_to_the_same_model(
     assert model_bytes(one) == model_bytes(made[0])
 
 
-def test_a_tensor_that_is_missing_within_a_layer_is_named(checkpoint: Path, tmp_path: Path) -> None:
-    damaged = shutil.copytree(checkpoint, tmp_path / "damaged")
-    file = damaged / "model.safetensors"
-    name, other = b"layers.2.self_attn.q_proj", b"layers.2.self_attn.z_proj"
-    data = file.read_bytes()
-    assert name in data
-    file.write_bytes(data.replace(name, other))
-    with pytest.raises(ShardCorrupt, match=r"q_proj"):
-        export_checkpoint(damaged, tmp_path / "work", RECIPE, untold, SPAN_BYTES)
-
-
 def test_a_file_that_is_cut_short_is_refused_at_once(checkpoint: Path, tmp_path: Path) -> None:
     damaged = shutil.copytree(checkpoint, tmp_path / "damaged")
     file = damaged / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1000])
     with pytest.raises(ShardCorrupt, match="damaged"):
         export_checkpoint(damaged, tmp_path / "work", RECIPE, untold)
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_disk_that_is_too_small_is_found_before_anything_is_made(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "checkpoint", layers=1)
+    size = 8 << 40  # bytes: more than is free anywhere, and none of them is written
+    entry = {"dtype": "F16", "shape": [size // 2], "data_offsets": [0, size]}
+    embedding = {"dtype": "F16", "shape": [0, 4], "data_offsets": [size, size]}
+    table = {"model.layers.0.w": entry, "model.embed_tokens.weight": embedding}
+    header = table_bytes(table)
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(header)
+        file.truncate(len(header) + size)
+    with pytest.raises(DiskFull, match="are free"):
+        export_checkpoint(folder, tmp_path / "work", RECIPE, untold)
     assert not (tmp_path / "work").exists()
 
 

@@ -184,9 +184,10 @@ async def test_who_says_too_little_is_cut_off(fleets: Fleets, said: bytes) -> No
 
 
 async def test_a_door_that_closes_ends_bulk_links(fleets: Fleets) -> None:
-    ended = asyncio.Event()
+    began, ended = asyncio.Event(), asyncio.Event()
 
     async def tidy(link: Link) -> None:
+        began.set()
         try:
             await link.receive()
         finally:
@@ -197,8 +198,8 @@ async def test_a_door_that_closes_ends_bulk_links(fleets: Fleets) -> None:
     async with WebSocketDialer(Trust(fleets.member)) as dialer:
         link = await dialer.dial(address, TRANSFER, fleets.founder.node)
         waiting = asyncio.ensure_future(link.receive())
-        await asyncio.sleep(0)
         async with asyncio.timeout(PATIENCE_S):
+            await began.wait()
             await server.close()
         assert ended.is_set()
         with pytest.raises(PeerLost, match="it stops"):

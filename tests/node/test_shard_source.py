@@ -13,7 +13,7 @@ from meshinfer.core.model import StageManifest
 from meshinfer.errors import PeerLost
 from meshinfer.link.base import TRANSFER, Link
 from meshinfer.link.memory import MemoryNetwork
-from meshinfer.node.shard_source import MOST_SOURCES, ShardSource
+from meshinfer.node.shard_source import MOST_SOURCES, ShardSource, worth_asking
 from meshinfer.weights.exchange import Exchange
 from meshinfer.weights.piece_server import PieceServer
 from meshinfer.weights.store import Store
@@ -73,12 +73,29 @@ async def lan(tmp_path: Path) -> AsyncIterator[Lan]:
         await lan.network.close()
 
 
-async def test_the_leader_is_asked_only_for_what_the_others_lack(lan: Lan) -> None:
+@pytest.mark.parametrize(
+    ("named", "asked"),
+    [
+        (["pc3", "pc1", "pc0"], ["pc0", "pc3", "pc1"]),
+        (["me", "pc1", "pc1", "me"], ["pc1"]),
+        ([], []),
+        ([f"pc{n}" for n in range(20, -1, -1)], ["pc0", *[f"pc{n}" for n in range(20, 13, -1)]]),
+    ],
+)
+def test_who_is_asked(named: list[str], asked: list[str]) -> None:
+    view = FleetView(ME, (), leader=NodeId("pc0"))
+    assert worth_asking(map(NodeId, named), view) == asked
+    assert len(asked) <= MOST_SOURCES
+
+
+async def test_what_a_follower_lacks_comes_from_the_leader(lan: Lan) -> None:
     manifest = publish_small(lan.pc(), 30)
     publish_small(lan.pc(), 30)
-    folder = await lan.fetch(manifest, "pc0", "pc1")
+    publish_small(lan.pc(), 10)
+    folder = await lan.fetch(manifest, "pc0", "pc2")
     assert folder.name == manifest.digest
-    assert len(lan.sent["pc1"]) > len(lan.sent["pc0"])
+    assert len(set(lan.sent["pc0"])) >= 20
+    assert set(lan.dialled) == {NodeId("pc0"), NodeId("pc2")}
 
 
 async def test_this_pc_is_no_source_of_its_own_and_nobody_is_asked_twice(lan: Lan) -> None:

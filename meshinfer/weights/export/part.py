@@ -63,8 +63,6 @@ class PartMaker:
 
     def _compressed(self, plain: Path, scratch: Path) -> Path:
         """The path of the compressed model; it takes a file to cut one without copying it."""
-        if self._recipe.format in (WeightFormat.F16, WeightFormat.BF16, WeightFormat.ORIGINAL):
-            return plain
         import openvino as ov
 
         path = scratch / "compressed.xml"
