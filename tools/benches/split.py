@@ -24,6 +24,7 @@ from meshinfer.weights.cut import cut
 from meshinfer.weights.folder import ModelFolder
 from meshinfer.weights.obtain import catalogue_source
 from meshinfer.weights.prepare import prepare
+from tools.benches.cutting import measure
 from tools.benches.report import Report
 
 PROMPT = (ChatMessage("user", "Explain in detail how a bicycle stays upright."),)
@@ -36,6 +37,7 @@ def run(report: Report, models: Path, quick: bool) -> None:
         folder = prepare(catalogue_source(name), models, None, lambda progress: None)
         parity(report, folder, tokens=48 if quick else 96, last=name == names[-1])
         exactness(report, folder, quick)
+    cutting(report, folder)
 
 
 def parity(report: Report, folder: ModelFolder, tokens: int, last: bool) -> None:
@@ -102,6 +104,13 @@ def chain_speed(stages: list[PagedStage], prompt: list[int], tokens: int, sequen
         if number == 0:
             began = time.perf_counter()
     return (tokens - 1) / (time.perf_counter() - began)
+
+
+def cutting(report: Report, folder: ModelFolder) -> None:
+    """Four stages of the last model, memory beyond the mapped file."""
+    seconds, megabytes = measure(folder.path)
+    report.absolute("split/cut_s", seconds, "s")
+    report.absolute("split/cut_mb", megabytes, "MB")
 
 
 def exactness(report: Report, folder: ModelFolder, quick: bool) -> None:

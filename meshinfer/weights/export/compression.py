@@ -91,7 +91,7 @@ def _main_half(model: Any) -> str:
 
 
 def _is_weight(node: Any, kind: str) -> bool:
-    return (
+    return bool(
         node.get_type_name() == "Constant"
         and node.get_element_type().get_type_name() == kind
         and math.prod(node.get_output_shape(0)) >= _SMALLEST
