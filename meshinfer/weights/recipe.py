@@ -9,8 +9,8 @@ from meshinfer.errors import UsageError
 
 
 class WeightFormat(StrEnum):
-    INT4 = "int4"  # symmetric: the fastest
-    INT4_ASYM = "int4-asym"  # with zero points: a little more accurate
+    INT4 = "int4"  # symmetric
+    INT4_ASYM = "int4-asym"  # with zero points: more accurate, and as fast on a CPU
     INT8 = "int8"
     F16 = "f16"
     BF16 = "bf16"
@@ -38,7 +38,7 @@ class Recipe:
     before rounding, from the weights alone.
     """
 
-    format: WeightFormat = WeightFormat.INT4
+    format: WeightFormat = WeightFormat.INT4_ASYM
     group_size: int = 128
     awq: bool = False
 

@@ -34,7 +34,7 @@ ODD = "Zoë Łukasz 山田/My Models (v2) #1 & co"
         (None, None, False, None),
         ("int8", None, False, Recipe(WeightFormat.INT8)),
         ("original", None, False, Recipe(WeightFormat.ORIGINAL)),
-        (None, 64, False, Recipe(WeightFormat.INT4, 64)),
+        (None, 64, False, Recipe(WeightFormat.INT4_ASYM, 64)),
         ("int4-asym", 32, True, Recipe(WeightFormat.INT4_ASYM, 32, True)),
         (None, None, True, Recipe(awq=True)),
     ],
