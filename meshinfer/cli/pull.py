@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=[str(one) for one in WeightFormat],
-        help="form of the weights (default: int4-asym, int8 for a small model; an IR stays as it is)",
+        help="form of the weights (default: int4-asym; int8 for a small model; an IR stays)",
     )
     parser.add_argument("--group-size", type=int, metavar="N", help="weights a scale, for INT4")
     parser.add_argument("--awq", action="store_true", help="scale channels before rounding to INT4")
