@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--layers", metavar="A:B", help="only the layers A to B, B not included")
     parser.add_argument(
-        "--format", choices=[str(one) for one in WeightFormat], default=str(WeightFormat.INT4)
+        "--format", choices=[str(one) for one in WeightFormat], default=str(WeightFormat.INT4_ASYM)
     )
     parser.add_argument("--group-size", type=int, default=128, metavar="N")
     parser.add_argument("--awq", action="store_true", help="scale channels before rounding to INT4")

@@ -38,7 +38,7 @@ def kinds(model: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def test_the_last_product_is_kept_in_8_bits() -> None:
-    found = kinds(compress(two_products(128, 64, 32), Recipe(group_size=64)))
+    found = kinds(compress(two_products(128, 64, 32), Recipe(WeightFormat.INT4, 64)))
     assert found["w0"] == ("i4", (64, 2, 64))
     assert found["w1"] == ("u8", (32, 64))
 
@@ -55,7 +55,7 @@ def test_the_last_product_is_kept_in_8_bits() -> None:
 def test_a_row_that_the_group_does_not_divide_gets_a_smaller_one(
     columns: int, codes: tuple[str, tuple[int, ...]]
 ) -> None:
-    assert kinds(compress(two_products(columns, 64, 32), Recipe()))["w0"] == codes
+    assert kinds(compress(two_products(columns, 64, 32), Recipe(WeightFormat.INT4)))["w0"] == codes
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_widened_weights_are_halved_where_no_bit_is_lost(kind: str, bits: int) -
 
 
 def test_it_is_nncf_with_its_defaults_where_the_group_divides(tmp_path: Path) -> None:
-    ours = compress(two_products(256, 128, 64), Recipe())
+    ours = compress(two_products(256, 128, 64), Recipe(WeightFormat.INT4))
     theirs = nncf.compress_weights(
         two_products(256, 128, 64), mode=nncf.CompressWeightsMode.INT4_SYM, ratio=1.0
     )

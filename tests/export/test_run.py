@@ -68,7 +68,7 @@ def test_a_checkpoint_becomes_a_model_with_its_tokenizer(
     work, facts, told = made
     assert {path.name for path in work.iterdir()} == FILES
     assert (facts.architecture, facts.context_length) == ("llama", 512)
-    assert facts.weights == "int4 group 32"
+    assert facts.weights == "int4-asym group 32"
     shares = [progress.done_bytes / progress.total_bytes for progress in told]
     assert shares[0] == 0.0
     assert shares[-1] == 1.0
