@@ -32,7 +32,7 @@ from meshinfer.node.child import ParentPipe
 from meshinfer.node.ring_ends import consume, expect_consumer
 from meshinfer.node.stage_job import ring_facts
 from meshinfer.serve.stage_worker import StageWorker
-from meshinfer.weights.stage_use import StageUse
+from meshinfer.weights.store import Store
 from meshinfer.wire.child import StageJob, StageNews
 from meshinfer.wire.commit import StagePhase
 
@@ -108,7 +108,7 @@ async def run() -> int:
     folder = Path(job.stage_folder)
     try:
         # ROOT/stages/DIGEST: while it is held, nobody makes room in the store by removing it.
-        with StageUse(folder.parent.parent / "use").hold(Digest(folder.name)):
+        with Store(folder.parent.parent).in_use(Digest(folder.name)):
             await serve(job, pipe)
     except MeshInferError as error:
         pipe.send(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))

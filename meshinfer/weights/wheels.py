@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -153,8 +152,3 @@ def _publish(entry: Entry, joined: _Joined, target: Path, progress: Tell) -> Pat
     joined.note.unlink(missing_ok=True)
     sync_folder(target.parent)
     return target
-
-
-def remove_folder(folder: Path) -> None:
-    """A folder of fetched files, once they are no longer needed. Idempotent."""
-    shutil.rmtree(folder, ignore_errors=True)
