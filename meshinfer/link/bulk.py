@@ -23,6 +23,7 @@ from meshinfer.core.ids import NodeId, short
 from meshinfer.errors import PeerLost, ProtocolViolation
 from meshinfer.link.base import Received
 from meshinfer.link.buffers import Buffers
+from meshinfer.link.ending import Ending
 from meshinfer.link.tls_stream import TlsStream
 from meshinfer.link.websocket import CLOSE_ANSWER_S, CLOSE_TIMEOUT_S, tune
 from meshinfer.wire import frame, registry
@@ -44,12 +45,11 @@ class BulkLink:
         stream.raw.settimeout(None)
         tune(stream.raw)
         self._stream = stream
-        self._channel = channel
         self._peer = peer
         self._address = address
         self._welcome = registry.welcome(channel)
         self._limits = {**self._welcome, **OWN_LIMITS}
-        self._ended: str | None = None
+        self._ending = Ending(channel, peer, str(address))
         self._closing: asyncio.Future[None] | None = None
         self._reading: asyncio.Future[Received] | None = None
         self._buffers = Buffers()
@@ -69,38 +69,34 @@ class BulkLink:
     async def send(self, message: object, payload: bytes | bytearray | memoryview = b"") -> None:
         """As in base. Raises ProtocolViolation for a message over its limit; the link lives on.
         When it is cancelled, the payload is still read until the frame is written."""
-        if self._ended is not None:
-            raise PeerLost(self._ended)
+        self._ending.check()
         try:
             await self._run(self._writer, lambda: self._write(message, payload))
         except (OSError, ValueError) as error:
-            raise self._lost(str(error)) from error
+            raise self._ending.lost(str(error)) from error
 
     async def receive(self) -> Received:
-        if self._ended is not None:
-            raise PeerLost(self._ended)
+        self._ending.check()
         if self._reading is None:
             self._read_on()
         assert self._reading is not None
         await asyncio.wait([self._reading])  # a cancelled receive loses nothing
-        if self._ended is not None:
-            raise PeerLost(self._ended)
+        self._ending.check()
         reading, self._reading = self._reading, None
         try:
             received = reading.result()
         except ProtocolViolation as error:
             raise await self._violated(error.cause) from error
         except PeerLost as error:
-            raise self._lost(error.cause) from error
+            raise self._ending.lost(error.cause) from error
         except (OSError, ValueError) as error:
-            raise self._lost(str(error)) from error
+            raise self._ending.lost(str(error)) from error
         self._read_on()
         return received
 
     async def close(self, reason: str = "") -> None:
         """As in base; takes 3 s at most, after which the connection is cut."""
-        if self._ended is None:
-            self._ended = f"This PC closed the link. {reason}".strip()
+        self._ending.closed_here(reason)
         if self._closing is not None:
             await asyncio.wait([self._closing])
             return
@@ -125,18 +121,9 @@ class BulkLink:
     def _run(self, thread: ThreadPoolExecutor, work: Callable[[], _T]) -> asyncio.Future[_T]:
         return asyncio.get_running_loop().run_in_executor(thread, work)
 
-    def _lost(self, detail: str) -> PeerLost:
-        if self._ended is None:
-            said = "".join(character for character in detail if character.isprintable())[:200]
-            who = f"PC {short(self._peer)} at {self._address}"
-            self._ended = f"The {self._channel} link with {who} ended{f': {said}' if said else '.'}"
-        return PeerLost(self._ended)
-
     async def _violated(self, cause: str) -> ProtocolViolation:
         await self.close("a message broke the rules")
-        return ProtocolViolation(
-            f"PC {short(self._peer)} at {self._address} broke the rules of {self._channel}: {cause}"
-        )
+        return self._ending.violation(cause)
 
     def _cut(self) -> None:
         """End the connection; the threads notice, and the last of them closes the socket."""

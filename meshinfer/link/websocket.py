@@ -19,8 +19,9 @@ from aiohttp import WSMsgType, web
 
 from meshinfer.core.fleet import Address
 from meshinfer.core.ids import NodeId, short
-from meshinfer.errors import PeerLost, ProtocolViolation
+from meshinfer.errors import ProtocolViolation
 from meshinfer.link.base import Received
+from meshinfer.link.ending import Ending
 from meshinfer.wire import registry
 
 CLOSE_TIMEOUT_S = 2.0
@@ -47,10 +48,9 @@ class WebSocketLink:
     def __init__(self, socket: Socket, channel: str, peer: NodeId, address: Address) -> None:
         self._socket = socket
         self._welcome = registry.welcome(channel)
-        self._channel = channel
         self._peer = peer
         self._address = address
-        self._ended: str | None = None
+        self._ending = Ending(channel, peer, str(address))
         raw: sockets.socket | None = socket.get_extra_info("socket")
         if raw is not None:
             tune(raw)
@@ -66,17 +66,15 @@ class WebSocketLink:
     async def send(self, message: object, payload: bytes | bytearray | memoryview = b"") -> None:
         """As in base. Raises ProtocolViolation for a message over its limit; the link lives on."""
         frame = registry.pack(message, payload)
-        if self._ended is not None:
-            raise PeerLost(self._ended)
+        self._ending.check()
         try:
             # aiohttp declares bytes and takes any buffer; a copy here would be the second one.
             await self._socket.send_bytes(frame)  # type: ignore[arg-type]
         except (OSError, aiohttp.ClientError, RuntimeError) as error:
-            raise self._lost(str(error)) from error
+            raise self._ending.lost(str(error)) from error
 
     async def receive(self) -> Received:
-        if self._ended is not None:
-            raise PeerLost(self._ended)
+        self._ending.check()
         message = await self._socket.receive()
         if message.type is WSMsgType.BINARY:
             try:
@@ -89,12 +87,11 @@ class WebSocketLink:
             raise await self._violated("a text message")
         # A close frame has its reason in `extra`, a broken connection its error in `data`.
         said = message.data if message.type is WSMsgType.ERROR else message.extra
-        raise self._lost(str(said or ""))
+        raise self._ending.lost(str(said or ""))
 
     async def close(self, reason: str = "") -> None:
         """As in base; takes 2 s at most, after which the connection is cut."""
-        if self._ended is None:
-            self._ended = f"This PC closed the link. {reason}".strip()
+        self._ending.closed_here(reason)
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._socket.close(message=_short_reason(reason))
@@ -104,19 +101,9 @@ class WebSocketLink:
             self._cut()
             raise
 
-    def _lost(self, detail: str) -> PeerLost:
-        """The link is over; `detail` is what the other side or the system said."""
-        if self._ended is None:
-            said = "".join(character for character in detail if character.isprintable())[:200]
-            who = f"PC {short(self._peer)} at {self._address}"
-            self._ended = f"The {self._channel} link with {who} ended{f': {said}' if said else '.'}"
-        return PeerLost(self._ended)
-
     async def _violated(self, cause: str) -> ProtocolViolation:
         await self.close("a message broke the rules")
-        return ProtocolViolation(
-            f"PC {short(self._peer)} at {self._address} broke the rules of {self._channel}: {cause}"
-        )
+        return self._ending.violation(cause)
 
     def _cut(self) -> None:
         """End the connection without the other side's help: it does not read what we send."""
