@@ -13,12 +13,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
 
 MOST_KEPT = 8
 """Compiled stages of one PC: two plans on three devices and some room to go back."""
@@ -58,12 +61,12 @@ def compile_model(
     model: Any,
     device: str,
     properties: Mapping[str, Any],
-    cache: CompiledCache | None,
+    cache: CompiledCache,
     stage_bytes: int,
 ) -> Any:
     """The compiled model, loaded from the cache where that is possible. Raises what the plugin
     raises when it cannot compile the model at all; trouble with the cache only costs time."""
-    folder = _folder(core, device, properties, cache, stage_bytes) if cache else None
+    folder = _folder(core, device, properties, cache, stage_bytes)
     if folder is None:
         return core.compile_model(model, device, dict(properties))
     with contextlib.suppress(OSError):
@@ -73,7 +76,8 @@ def compile_model(
     for _ in range(attempts):
         try:
             return core.compile_model(model, device, cached)
-        except Exception:  # a damaged blob, one of another driver, a full disk: not told apart
+        except Exception as error:  # a damaged blob, another driver's, a full disk: not told apart
+            log.warning("compiling for %s with a cache failed, once more: %s", device, error)
             shutil.rmtree(folder, ignore_errors=True)
     return core.compile_model(model, device, dict(properties))
 

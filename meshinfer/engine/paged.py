@@ -192,14 +192,14 @@ class PagedStage:
         is written to its place: making a tensor and handing it over takes 10 us, and a decoding
         step has seven of them. The form with a type also takes read-only memory, as a
         frame's payload is, and bf16, which NumPy does not know."""
-        import openvino as ov
-
         held = self._held.get(name)
         if held is not None and held[0].shape == array.shape and array.nbytes <= _SMALL_BYTES:
             held[0][...] = array
             return
         if array.nbytes <= _SMALL_BYTES:
             array = array.copy()  # ours to write to: what comes may be a frame's memory
+        import openvino as ov
+
         port = self._inputs[name]
         tensor = ov.Tensor(array, ov.Shape(array.shape), port.get_element_type())
         self._held[name] = (array, tensor)
@@ -208,10 +208,12 @@ class PagedStage:
 
 def _compiled(core: Any, model: Any, options: StageOptions, is_paged: bool) -> Any:
     """The compiled model, from the cache where the device can load one."""
-    cache = options.compiled if worth_keeping(options.device, is_paged) else None
+    chosen = properties(options)
+    if options.compiled is None or not worth_keeping(options.device, is_paged):
+        return core.compile_model(model, options.device, chosen)
     weights = sum(
         constant.get_byte_size()
         for constant in model.get_ops()
         if constant.get_type_name() == "Constant"
     )
-    return compile_model(core, model, options.device, properties(options), cache, weights)
+    return compile_model(core, model, options.device, chosen, options.compiled, weights)
