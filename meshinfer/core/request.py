@@ -21,9 +21,33 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0  # 0: no limit
     seed: int = 0  # 0 <= seed < 2**64
+    min_p: float = 0.0  # least probability, as a share of the most likely token's
+    repetition_penalty: float = 1.0  # over prompt and answer; divides positive logits (CTRL)
+    presence_penalty: float = 0.0  # over the answer: subtracted once for a token that occurred
+    frequency_penalty: float = 0.0  # over the answer: subtracted for every occurrence
+    logprobs: int | None = None  # None: not wanted; else how many alternatives beside the token
+    bias: tuple[tuple[int, float], ...] = ()  # (token, added to its logit)
 
 
 GREEDY = Sampling(temperature=0.0)
+
+MOST_ALTERNATIVES = 20
+"""As OpenAI's `top_logprobs`."""
+
+
+class GrammarKind(StrEnum):
+    JSON = "json"  # any JSON object; `text` is empty
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    LARK = "lark"  # a context-free grammar in Lark's notation
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What every answer must be: tokens that would leave it are never drawn."""
+
+    kind: GrammarKind
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +67,10 @@ class GenerationRequest:
     sampling: Sampling
     max_tokens: int | None  # None: up to the context
     stop: tuple[str, ...] = ()
+    choices: int = 1  # answers to one prompt; choice c draws with `sampling.seed + c`
+    grammar: Grammar | None = None
+    priority: int = 0  # lower goes first
+    user: str = ""  # who asks, for fairness: requests of one name share its turn
 
 
 class FinishReason(StrEnum):
@@ -58,20 +86,39 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A drawn token with its log-probability, and the most likely ones at its place.
+
+    Of the distribution before temperature, penalties and cuts (as OpenAI, vLLM).
+    """
+
+    token: bytes
+    logprob: float
+    alternatives: tuple[tuple[bytes, float], ...]  # most likely first
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
-    """More of the answer. `text` holds whole characters only and may be empty."""
+    """More of one choice. `text` holds whole characters only, nothing of a stop string, and may be
+    empty. `logprobs` are those of `tokens`, when they were asked for."""
 
     text: str
     tokens: tuple[int, ...]
+    choice: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
+    """One choice is complete."""
+
     reason: FinishReason
     prompt_tokens: int
     completion_tokens: int
     seconds: float  # from admission to the last token
     first_token_s: float  # from arrival to the first token
+    choice: int = 0
+    cached_tokens: int = 0  # of the prompt, that no PC had to compute again
 
 
 Event = Started | Delta | Finished
@@ -93,7 +140,7 @@ class Door(Protocol):
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """One Started, Deltas, one Finished. `aclose()` cancels the request everywhere.
+        """One Started, Deltas, one Finished a choice. `aclose()` cancels the request everywhere.
 
         Raises MeshInferError, before or after Started.
         """

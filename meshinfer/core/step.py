@@ -22,8 +22,18 @@ class Row:
     position: int
     count: int
     logits: int  # how many of the last tokens need logits; 0 for all but the last prompt chunk
-    sampling: Sampling = GREEDY
+    sampling: Sampling = GREEDY  # its `bias` travels in the sequence's Opening
     fork_from: int | None = None  # share the first `position` cached tokens of that sequence
+    mask: bytes = b""  # allowed tokens: for each logit row a little-endian bit per token; empty: all
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What stages must know of a sequence from its first row on."""
+
+    sequence: int
+    prompt_length: int  # tokens that were not drawn: penalties tell them apart
+    bias: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,7 @@ class Step:
     rows: tuple[Row, ...]
     tokens: tuple[int, ...]  # ids of all rows, joined: sum of counts
     released: tuple[int, ...] = ()  # sequences whose cache may go before this step runs
+    openings: tuple[Opening, ...] = ()  # of sequences whose first row is in this step
 
     @property
     def token_count(self) -> int:
@@ -44,10 +55,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A drawn token and its log-probability under the unscaled distribution."""
+    """A drawn token and, when they were asked for, log-probabilities: those of the distribution
+    before temperature, penalties, mask and cuts."""
 
     token: int
-    logprob: float
+    logprob: float = 0.0
+    alternatives: tuple[tuple[int, float], ...] = ()  # most likely first
 
 
 @dataclass(frozen=True, slots=True)
