@@ -10,6 +10,7 @@
     ├── PeerLost              ask again: a PC of the ring is gone                503
     ├── TimedOut              ask again: a PC did not answer in time             504
     ├── StageFailed           read the log of that PC: its engine gave up        500
+    │   └── CacheLost         compute these sequences again from their tokens (between PCs only)
     ├── TrustRefused          join with the right code; the other PC is not of this fleet
     ├── VersionMismatch       update the older PC
     ├── ProtocolViolation     a peer broke the rules; the link is closed
@@ -28,14 +29,18 @@ from typing import ClassVar
 
 
 class MeshInferError(Exception):
-    """Base of all errors that callers may handle. `str()` is the cause, then what to do."""
+    """Base of all errors that callers may handle. `str()` is the cause, then what to do.
+
+    `retry_after_s` is how long to wait before asking again, where somebody can tell.
+    """
 
     code: ClassVar[str] = "internal_error"
 
-    def __init__(self, cause: str, remedy: str = "") -> None:
+    def __init__(self, cause: str, remedy: str = "", retry_after_s: float | None = None) -> None:
         super().__init__(cause)
         self.cause = cause
         self.remedy = remedy
+        self.retry_after_s = retry_after_s
 
     def __str__(self) -> str:
         return f"{self.cause} {self.remedy}".strip()
@@ -100,6 +105,17 @@ class StageFailed(MeshInferError):
     """An engine failed while loading or computing."""
 
     code = "stage_failed"
+
+
+class CacheLost(StageFailed):
+    """A step builds on more cached tokens of `sequences` than this stage has: it gave them up. The
+    step was not computed."""
+
+    code = "cache_lost"
+
+    def __init__(self, cause: str, remedy: str = "", sequences: tuple[int, ...] = ()) -> None:
+        super().__init__(cause, remedy)
+        self.sequences = sequences
 
 
 class TrustRefused(MeshInferError):

@@ -27,6 +27,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "meshinfer.wire.*",
         "meshinfer.link.base",
         "meshinfer.engine.stage",
+        "meshinfer.engine.grammar",
+        "meshinfer.engine.histories",
         "meshinfer.engine.sampling",
         "meshinfer.engine.tokenizer",
         "meshinfer.engine.detokenizer",
@@ -45,7 +47,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "numpy": (
         "wire/tensor.py",
-        "wire/ring.py",
+        "wire/cache_census.py",
+        "wire/step_payload.py",
         "engine/*",
         "serve/*",
         "weights/*",
@@ -54,7 +57,14 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "msgpack": ("wire/codec.py",),
     "zeroconf": ("mesh/discovery.py",),
     "ifaddr": ("mesh/*",),
-    "psutil": ("mesh/*", "node/*", "weights/template_check.py", "weights/export/*"),
+    "psutil": (
+        "mesh/*",
+        "node/*",
+        "engine/grammar_check.py",
+        "weights/template_check.py",
+        "weights/export/*",
+    ),
+    "llguidance": ("engine/grammar.py", "engine/grammar_source.py", "engine/grammar_trial.py"),
     "aiohttp": ("link/*", "api/*"),
     "yarl": ("link/*",),
     "cryptography": ("link/*",),
@@ -74,6 +84,7 @@ GATED_STANDARD = {"ssl": ("link/*", "weights/download.py")}
 
 HEAVY = (
     "openvino", "openvino_genai", "torch", "transformers", "optimum", "nncf", "huggingface_hub",
+    "llguidance",
 )  # fmt: skip
 """Never loaded by a command that only asks an agent, nor by an agent without a stage."""
 

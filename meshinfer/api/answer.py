@@ -1,4 +1,4 @@
-"""A door's events become the pieces that HTTP shows: stop strings applied, tokens counted."""
+"""A door's events become the pieces that HTTP shows: choices followed to their ends, counted."""
 
 from __future__ import annotations
 
@@ -6,63 +6,79 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from meshinfer.api.stop import StopFilter
-from meshinfer.core.request import Delta, Event, Finished, FinishReason, Started
+from meshinfer.api.traffic import Watch
+from meshinfer.core.request import Delta, Event, Finished, FinishReason, Started, TokenLogprob
 from meshinfer.errors import InvalidRequest, MeshInferError
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """More of the answer; never empty."""
+    """More of one choice. `text` and `logprobs` are never both empty."""
 
     text: str
+    choice: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEnd:
+    """One choice is complete."""
+
+    choice: int
+    reason: FinishReason
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The answer is complete. `completion_tokens` counts what was computed, stop strings too."""
+    """Every choice is complete. The prompt counts once, however many choices it got."""
 
-    reason: FinishReason
     prompt_tokens: int
-    completion_tokens: int
+    completion_tokens: int  # of all choices; what was computed, stop strings too
+    cached_tokens: int  # of the prompt, that no PC had to compute again
 
 
-Piece = Started | Text | Ending
+Piece = Started | Text | ChoiceEnd | Ending
 
 
 async def pieces(
-    events: AsyncGenerator[Event, None], stops: tuple[str, ...], prompt_field: str
+    events: AsyncGenerator[Event, None], choices: int, prompt_field: str, watch: Watch
 ) -> AsyncGenerator[Piece, None]:
-    """One Started, Texts, one Ending. `events` is closed as soon as a stop string is complete.
+    """One Started, Texts of all choices as they come, one ChoiceEnd each, one Ending.
 
     `prompt_field` is what the client calls its prompt: the door does not know and says
-    "messages". Raises what the door raises, and MeshInferError when it ends without a Finished.
+    "messages". Raises what the door raises, and MeshInferError when it ends without every Finished.
     """
-    stop = StopFilter(stops)
-    prompt_tokens = completion_tokens = 0
+    finished: list[Finished] = []
     async with aclosing(events):
         try:
             async for event in events:
                 match event:
-                    case Started():
-                        prompt_tokens = event.prompt_tokens
-                        yield event
                     case Delta():
-                        completion_tokens += len(event.tokens)
-                        safe, stopped = stop.feed(event.text)
-                        if safe:
-                            yield Text(safe)
-                        if stopped:
-                            yield Ending(FinishReason.STOP, prompt_tokens, completion_tokens)
-                            return
+                        watch.drawn(event.choice, len(event.tokens))
+                        if event.text or event.logprobs:
+                            yield Text(event.text, event.choice, event.logprobs)
+                    case Started():
+                        watch.prompt(event.prompt_tokens)
+                        yield event
                     case Finished():
-                        rest = stop.finish()
-                        if rest:
-                            yield Text(rest)
-                        yield Ending(event.reason, event.prompt_tokens, event.completion_tokens)
-                        return
+                        finished.append(event)
+                        yield ChoiceEnd(event.choice, event.reason)
+                        if len(finished) == choices:
+                            ending = _ending(finished)
+                            watch.complete(ending.cached_tokens)
+                            yield ending
+                            return
         except InvalidRequest as error:
             if error.param == "messages":
                 error.param = prompt_field
             raise
     raise MeshInferError("The answer broke off.", "Ask again.")
+
+
+def _ending(finished: list[Finished]) -> Ending:
+    return Ending(
+        prompt_tokens=finished[0].prompt_tokens,
+        completion_tokens=sum(one.completion_tokens for one in finished),
+        # all choices but the one that computed the prompt found it there
+        cached_tokens=min(one.cached_tokens for one in finished),
+    )

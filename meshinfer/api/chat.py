@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from meshinfer.api.answer import Ending
+from meshinfer.api.answer import ChoiceEnd, Ending, Text
+from meshinfer.api.asker import asker
 from meshinfer.api.body import read_object
 from meshinfer.api.desk import AnswerDesk
 from meshinfer.api.form import Document, Head, usage
+from meshinfer.api.logprobs import chat_shape
 from meshinfer.api.schema import parse_chat
-from meshinfer.core.request import FinishReason
+from meshinfer.api.whole import WholeChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,37 +22,43 @@ class ChatForm:
     """AnswerForm of a chat. `logprobs` is always there: .NET clients need the key."""
 
     head: Head
+    has_logprobs: bool
     chunk_kind: str = "chat.completion.chunk"
 
-    def opening(self) -> list[Document]:
-        return [_choice({"role": "assistant", "content": ""})]
+    def opening(self, choice: int) -> Document:
+        return _part(choice, {"role": "assistant", "content": ""})
 
-    def more(self, text: str) -> list[Document]:
-        return [_choice({"content": text})]
+    def more(self, piece: Text) -> Document:
+        logprobs = chat_shape(piece.logprobs) if piece.logprobs else None
+        return _part(piece.choice, {"content": piece.text}, logprobs)
 
-    def last(self, reason: FinishReason) -> list[Document]:
-        return [_choice({}, reason)]
+    def last(self, end: ChoiceEnd) -> Document:
+        return _part(end.choice, {}, reason=end.reason.value)
 
-    def whole(self, text: str, ending: Ending) -> Document:
-        message = {"role": "assistant", "content": text, "refusal": None}
-        choice = {
-            "index": 0,
-            "message": message,
-            "logprobs": None,
-            "finish_reason": ending.reason.value,
+    def whole(self, choices: list[WholeChoice], ending: Ending) -> Document:
+        documents = [self._whole(index, one) for index, one in enumerate(choices)]
+        return self.head.document("chat.completion", documents) | {"usage": usage(ending)}
+
+    def _whole(self, index: int, choice: WholeChoice) -> Document:
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": None},
+            "logprobs": chat_shape(choice.logprobs) if self.has_logprobs else None,
+            "finish_reason": choice.reason.value,
         }
-        return self.head.document("chat.completion", [choice]) | {"usage": usage(ending)}
 
 
-def _choice(delta: Document, reason: FinishReason | None = None) -> Document:
-    finish_reason = None if reason is None else reason.value
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+def _part(
+    choice: int, delta: Document, logprobs: Document | None = None, reason: str | None = None
+) -> Document:
+    return {"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
 
 
 def chat_handler(desk: AnswerDesk) -> Handler:
     async def chat(request: web.Request) -> web.StreamResponse:
         body = await read_object(request)
-        call = parse_chat(body, desk.served, desk.chance)
-        return await desk.answer(request, call, ChatForm(desk.head("chatcmpl", call)))
+        call = parse_chat(body, desk.served, desk.chance, asker(request))
+        form = ChatForm(desk.head("chatcmpl", call), call.has_logprobs)
+        return await desk.answer(request, call, form)
 
     return chat

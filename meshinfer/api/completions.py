@@ -2,49 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from meshinfer.api.answer import Ending
+from meshinfer.api.answer import ChoiceEnd, Ending, Text
+from meshinfer.api.asker import asker
 from meshinfer.api.body import read_object
 from meshinfer.api.desk import AnswerDesk
 from meshinfer.api.form import Document, Head, usage
+from meshinfer.api.logprobs import begun, text_shape
 from meshinfer.api.schema import parse_completion
-from meshinfer.core.request import FinishReason
+from meshinfer.api.whole import WholeChoice
 
 
-@dataclass(frozen=True, slots=True)
 class TextForm:
     """AnswerForm of a plain completion; chunks and whole answers have one shape."""
 
-    head: Head
-    chunk_kind: str = "text_completion"
+    chunk_kind = "text_completion"
 
-    def opening(self) -> list[Document]:
-        return []
+    def __init__(self, head: Head, has_logprobs: bool) -> None:
+        self.head = head
+        self._has_logprobs = has_logprobs
+        self._characters: Counter[int] = Counter()  # begun by the tokens of each choice so far
 
-    def more(self, text: str) -> list[Document]:
-        return [_choice(text)]
+    def opening(self, choice: int) -> None:
+        return None
 
-    def last(self, reason: FinishReason) -> list[Document]:
-        return [_choice("", reason)]
+    def more(self, piece: Text) -> Document:
+        if not piece.logprobs:
+            return _choice(piece.choice, piece.text)
+        logprobs = text_shape(piece.logprobs, self._characters[piece.choice])
+        self._characters[piece.choice] += sum(begun(one.token) for one in piece.logprobs)
+        return _choice(piece.choice, piece.text, logprobs)
 
-    def whole(self, text: str, ending: Ending) -> Document:
-        document = self.head.document(self.chunk_kind, [_choice(text, ending.reason)])
-        return document | {"usage": usage(ending)}
+    def last(self, end: ChoiceEnd) -> Document:
+        return _choice(end.choice, "", reason=end.reason.value)
+
+    def whole(self, choices: list[WholeChoice], ending: Ending) -> Document:
+        documents = [self._whole(index, one) for index, one in enumerate(choices)]
+        return self.head.document(self.chunk_kind, documents) | {"usage": usage(ending)}
+
+    def _whole(self, index: int, choice: WholeChoice) -> Document:
+        logprobs = text_shape(choice.logprobs, 0) if self._has_logprobs else None
+        return _choice(index, choice.text, logprobs, choice.reason.value)
 
 
-def _choice(text: str, reason: FinishReason | None = None) -> Document:
-    finish_reason = None if reason is None else reason.value
-    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+def _choice(
+    index: int, text: str, logprobs: Document | None = None, reason: str | None = None
+) -> Document:
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
 
 def completion_handler(desk: AnswerDesk) -> Handler:
     async def complete(request: web.Request) -> web.StreamResponse:
         body = await read_object(request)
-        call = parse_completion(body, desk.served, desk.chance)
-        return await desk.answer(request, call, TextForm(desk.head("cmpl", call)))
+        call = parse_completion(body, desk.served, desk.chance, asker(request))
+        form = TextForm(desk.head("cmpl", call), call.has_logprobs)
+        return await desk.answer(request, call, form)
 
     return complete

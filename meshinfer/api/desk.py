@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from meshinfer.api.answer import Ending, Text, pieces
-from meshinfer.api.feed import AnswerFeed
+from meshinfer.api.answer import pieces
+from meshinfer.api.drawing import Chance
 from meshinfer.api.form import AnswerForm, Head
 from meshinfer.api.options import ApiOptions
 from meshinfer.api.running import RunningAnswers
-from meshinfer.api.schema import Call, Chance
+from meshinfer.api.schema import Call
 from meshinfer.api.stream import AnswerStream
+from meshinfer.api.traffic import Traffic, Watch
+from meshinfer.api.whole import collect
 from meshinfer.core.request import Door, ServedModel
 
 
@@ -24,12 +26,14 @@ class AnswerDesk:
         door: Door,
         options: ApiOptions,
         running: RunningAnswers,
+        traffic: Traffic,
         chance: Chance,
         clock: Callable[[], float],
     ) -> None:
         self._door = door
         self._options = options
         self._running = running
+        self._traffic = traffic
         self._clock = clock
         self.chance = chance
 
@@ -49,20 +53,12 @@ class AnswerDesk:
         """
         request = call.request
         prompt_field = "messages" if request.prompt is None else "prompt"
-        events = self._door.generate(request)
-        async with self._running.listen(pieces(events, request.stop, prompt_field)) as feed:
-            if call.stream:
-                stream = AnswerStream(http, form, self._options, call.include_usage)
-                return await stream.run(feed)
-            return web.json_response(form.whole(*await _collect(feed)))
-
-
-async def _collect(feed: AnswerFeed) -> tuple[str, Ending]:
-    texts: list[str] = []
-    while True:
-        piece = await feed.next(None)
-        match piece:
-            case Text():
-                texts.append(piece.text)
-            case Ending():
-                return "".join(texts), piece
+        watch = Watch(self._traffic)
+        found = pieces(self._door.generate(request), request.choices, prompt_field, watch)
+        # watch is left first: a client that went counts no longer while the door lets go
+        async with self._running.listen(found) as feed:
+            with watch:
+                if call.stream:
+                    stream = AnswerStream(http, form, self._options, call.include_usage)
+                    return await stream.run(feed, request.choices)
+                return web.json_response(form.whole(*await collect(feed, request.choices)))

@@ -6,6 +6,7 @@ The middleware is the outermost frame of every request; what handlers raise ends
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -79,7 +80,7 @@ def problem_of(error: MeshInferError) -> Problem:
     """The status, code and headers that `error` deserves, by its nearest known class."""
     kinds = type(error).__mro__
     status = next(_STATUS[kind] for kind in kinds if kind in _STATUS)
-    wait_s = next((_RETRY_AFTER_S[kind] for kind in kinds if kind in _RETRY_AFTER_S), None)
+    wait_s = _wait_s(error)
     headers = {} if wait_s is None else {"Retry-After": str(wait_s)}
     param = "model" if isinstance(error, ModelNotFound) else None
     if isinstance(error, InvalidRequest):
@@ -87,6 +88,17 @@ def problem_of(error: MeshInferError) -> Problem:
     if status >= 500:
         log.warning("a request failed: %s: %s", error.code, error)
     return Problem(status, str(error), error.code, param, headers)
+
+
+def _wait_s(error: MeshInferError) -> int | None:
+    """Whole seconds after which asking again may help: what the error says, or its kind."""
+    said: float | None = getattr(error, "retry_after_s", None)
+    kind_says = next(
+        (_RETRY_AFTER_S[kind] for kind in type(error).__mro__ if kind in _RETRY_AFTER_S), None
+    )
+    if said is None or kind_says is None or not math.isfinite(said):
+        return kind_says
+    return max(1, math.ceil(said))
 
 
 @web.middleware

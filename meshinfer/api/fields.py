@@ -5,7 +5,11 @@ No error quotes a value: it may be a prompt.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from meshinfer.errors import InvalidRequest
+
+_LEAST_POSITIVE = 1e-6
 
 
 class Fields:
@@ -31,12 +35,19 @@ class Fields:
         value = self._body.get(name)
         if value is None:
             return default
-        wanted = f"a number from {least:g} to {most:g}"
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise wrong(name, wanted)
-        if not least <= value <= most:
-            raise wrong(name, wanted)
+        if not is_number(value) or not least <= value <= most:
+            raise wrong(name, f"a number from {least:g} to {most:g}")
         return float(value)
+
+    def positive(self, name: str, default: float, most: float) -> float:
+        """Above 0 and up to `most`. What is all but 0 becomes a millionth: the wire's float32 would
+        make it 0, and a PC that receives that takes it for a broken peer."""
+        value = self._body.get(name)
+        if value is None:
+            return default
+        if not is_number(value) or not 0.0 < value <= most:
+            raise wrong(name, f"a number above 0 and up to {most:g}")
+        return max(float(value), _LEAST_POSITIVE)
 
     def integer(self, name: str, least: int, most: int | None = None) -> int | None:
         """At least `least`; None when absent."""
@@ -58,6 +69,11 @@ class Fields:
         if not isinstance(value, dict):
             raise wrong(name, "an object")
         return Fields(value)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """A number of JSON; to Python true and false are numbers too."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def wrong(name: str, wanted: str, place: str | None = None) -> InvalidRequest:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from meshinfer.api.answer import Ending
-from meshinfer.core.request import FinishReason
+from meshinfer.api.answer import ChoiceEnd, Ending, Text
+from meshinfer.api.whole import WholeChoice
 
 Document = dict[str, Any]
 
@@ -30,31 +30,31 @@ class Head:
 
 
 class AnswerForm(Protocol):
-    """One answer's documents, in the words of one endpoint."""
+    """One answer's documents, in the words of one endpoint. One object an answer."""
+
+    @property
+    def head(self) -> Head: ...
 
     @property
     def chunk_kind(self) -> str:
         """`object` of a chunk."""
         ...
 
-    def opening(self) -> list[Document]:
-        """Choices of the first chunk; empty when the endpoint has none."""
+    def opening(self, choice: int) -> Document | None:
+        """What a choice's first chunk holds; None when the endpoint has none."""
         ...
 
-    def more(self, text: str) -> list[Document]:
-        """Choices of a chunk with text."""
+    def more(self, piece: Text) -> Document:
+        """A choice in a chunk with text. Called in the order of the pieces."""
         ...
 
-    def last(self, reason: FinishReason) -> list[Document]:
-        """Choices of the chunk that says why the answer ended."""
+    def last(self, end: ChoiceEnd) -> Document:
+        """A choice in the chunk that says why it ended."""
         ...
 
-    def whole(self, text: str, ending: Ending) -> Document:
+    def whole(self, choices: list[WholeChoice], ending: Ending) -> Document:
         """The answer in one piece."""
         ...
-
-    @property
-    def head(self) -> Head: ...
 
 
 def usage(ending: Ending) -> Document:
@@ -62,4 +62,5 @@ def usage(ending: Ending) -> Document:
         "prompt_tokens": ending.prompt_tokens,
         "completion_tokens": ending.completion_tokens,
         "total_tokens": ending.prompt_tokens + ending.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": ending.cached_tokens},
     }

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from meshinfer.api.asker import parse_user
+from meshinfer.api.drawing import (
+    Chance,
+    chat_logprobs,
+    parse_choices,
+    parse_sampling,
+    text_logprobs,
+)
 from meshinfer.api.fields import Fields, whole_text, wrong
+from meshinfer.api.grammar import parse_grammar
 from meshinfer.api.messages import parse_messages
 from meshinfer.api.unsupported import refuse_unsupported
 from meshinfer.core.ids import ModelId, RequestId
-from meshinfer.core.request import ChatMessage, GenerationRequest, Sampling, ServedModel
+from meshinfer.core.request import ChatMessage, GenerationRequest, ServedModel
 from meshinfer.errors import ModelNotFound, NotReady
-
-Chance = Callable[[int], int]
-"""Random integer of that many bits: `secrets.randbits`, or a fixed one in tests."""
 
 _MOST_STOPS = 4  # as OpenAI
 _LONGEST_STOP = 1000  # characters; so much text is held back until it cannot be a stop string
 _MOST_TOKENS = 2**31 - 1  # beyond every context; keeps the number within its wire type
+_HIGHEST_PRIORITY = 1000
 _COMPLETION_TOKENS = 16  # OpenAI's default of /v1/completions; chats run up to the context
 
 
@@ -29,28 +35,42 @@ class Call:
     stream: bool
     include_usage: bool  # only with `stream`; stream_options of a whole answer are ignored
 
+    @property
+    def has_logprobs(self) -> bool:
+        return self.request.sampling.logprobs is not None
 
-def parse_chat(body: dict[str, object], served: tuple[ServedModel, ...], chance: Chance) -> Call:
-    """Raises ModelNotFound, NotReady (nothing is served yet), InvalidRequest."""
+
+def parse_chat(
+    body: dict[str, object], served: tuple[ServedModel, ...], chance: Chance, asker: str
+) -> Call:
+    """`asker` is who asks when the body names no user.
+
+    Raises ModelNotFound, NotReady (nothing is served yet), InvalidRequest.
+    """
     model = served_model(body.get("model"), served)
     fields = Fields(body)
     refuse_unsupported(body)
     messages = parse_messages(fields.get("messages"))
     limit = fields.integer("max_completion_tokens", 1)
     older_limit = fields.integer("max_tokens", 1)
-    return _call(fields, chance, model, messages, None, limit or older_limit)
+    question = _Question(model, messages, None, limit or older_limit, chat_logprobs(fields))
+    return _call(fields, chance, asker, question)
 
 
 def parse_completion(
-    body: dict[str, object], served: tuple[ServedModel, ...], chance: Chance
+    body: dict[str, object], served: tuple[ServedModel, ...], chance: Chance, asker: str
 ) -> Call:
-    """Raises ModelNotFound, NotReady (nothing is served yet), InvalidRequest."""
+    """`asker` is who asks when the body names no user.
+
+    Raises ModelNotFound, NotReady (nothing is served yet), InvalidRequest.
+    """
     model = served_model(body.get("model"), served)
     fields = Fields(body)
     refuse_unsupported(body)
     prompt = _prompt(fields.get("prompt"))
     limit = fields.integer("max_tokens", 1)
-    return _call(fields, chance, model, (), prompt, limit or _COMPLETION_TOKENS)
+    question = _Question(model, (), prompt, limit or _COMPLETION_TOKENS, text_logprobs(fields))
+    return _call(fields, chance, asker, question)
 
 
 def served_model(value: object, served: tuple[ServedModel, ...]) -> ModelId:
@@ -71,39 +91,34 @@ def served_model(value: object, served: tuple[ServedModel, ...]) -> ModelId:
     raise ModelNotFound("This model is not served here.", f"Set 'model' to one of: {names}.")
 
 
-def _call(
-    fields: Fields,
-    chance: Chance,
-    model: ModelId,
-    messages: tuple[ChatMessage, ...],
-    prompt: str | None,
-    limit: int | None,
-) -> Call:
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What differs between the two endpoints."""
+
+    model: ModelId
+    messages: tuple[ChatMessage, ...]
+    prompt: str | None
+    limit: int | None  # tokens
+    logprobs: int | None
+
+
+def _call(fields: Fields, chance: Chance, default_user: str, question: _Question) -> Call:
+    limit = question.limit
     request = GenerationRequest(
         id=RequestId(f"{chance(128):032x}"),
-        model=model,
-        messages=messages,
-        prompt=prompt,
-        sampling=_sampling(fields, chance),
+        model=question.model,
+        messages=question.messages,
+        prompt=question.prompt,
+        sampling=parse_sampling(fields, chance, question.logprobs),
         max_tokens=None if limit is None else min(limit, _MOST_TOKENS),
         stop=_stops(fields.get("stop")),
+        choices=parse_choices(fields),
+        grammar=parse_grammar(fields),
+        priority=fields.integer("priority", -_HIGHEST_PRIORITY, _HIGHEST_PRIORITY) or 0,
+        user=parse_user(fields, default_user),
     )
     include_usage = fields.record("stream_options").flag("include_usage")
     return Call(request, fields.flag("stream"), include_usage)
-
-
-def _sampling(fields: Fields, chance: Chance) -> Sampling:
-    top_p = fields.number("top_p", 1.0, 0.0, 1.0)
-    if top_p == 0.0:
-        raise wrong("top_p", "a number above 0 and up to 1")
-    top_k = fields.integer("top_k", -1, _MOST_TOKENS)
-    seed = fields.integer("seed", -(2**63), 2**64 - 1)
-    return Sampling(
-        temperature=fields.number("temperature", 1.0, 0.0, 2.0),
-        top_p=top_p,
-        top_k=max(top_k or 0, 0),  # vLLM's clients say -1 for "no limit"
-        seed=chance(64) if seed is None else seed % 2**64,
-    )
 
 
 def _prompt(value: object) -> str:

@@ -18,14 +18,17 @@ from meshinfer.api.absent import PATHS, absent
 from meshinfer.api.chat import chat_handler
 from meshinfer.api.completions import completion_handler
 from meshinfer.api.desk import AnswerDesk
+from meshinfer.api.drawing import Chance
 from meshinfer.api.errors import in_envelope
+from meshinfer.api.exposition import Metrics
 from meshinfer.api.guard import Guard, check_exposure
 from meshinfer.api.health import StatusSource, health_handler, status_handler
 from meshinfer.api.http_log import HttpLog
+from meshinfer.api.metrics import NoMetrics, metrics_handler
 from meshinfer.api.models import ModelList
 from meshinfer.api.options import ApiOptions
 from meshinfer.api.running import RunningAnswers
-from meshinfer.api.schema import Chance
+from meshinfer.api.traffic import Traffic
 from meshinfer.core.fleet import Address
 from meshinfer.core.request import Door
 from meshinfer.errors import UsageError
@@ -37,7 +40,11 @@ _LAST_WORDS_S = 1.0  # what handlers get to write their error while the server c
 
 
 class ApiServer:
-    """`chance` draws ids and seeds, `clock` is seconds since 1970; both are for tests to fix."""
+    """`metrics` are the figures of this PC that /metrics shows beside the API's own.
+
+    `chance` draws ids and seeds, `clock` is seconds since 1970, `timer` seconds from any start;
+    they are for tests to fix.
+    """
 
     def __init__(
         self,
@@ -46,12 +53,16 @@ class ApiServer:
         options: ApiOptions,
         chance: Chance = secrets.randbits,
         clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.perf_counter,  # Windows' monotonic() has steps of 16 ms
+        metrics: Metrics | None = None,
     ) -> None:
         self._door = door
         self._status = status
         self._options = options
+        self._metrics = metrics or NoMetrics()
         self._running = RunningAnswers()
-        self._desk = AnswerDesk(door, options, self._running, chance, clock)
+        self._traffic = Traffic(timer)
+        self._desk = AnswerDesk(door, options, self._running, self._traffic, chance, clock)
         self._runner: web.AppRunner | None = None
 
     async def start(self, address: Address) -> Address:
@@ -99,7 +110,8 @@ class ApiServer:
     def _application(self, address: Address) -> web.Application:
         guard = Guard(address, self._options)
         application = web.Application(
-            middlewares=[in_envelope, guard.admit], client_max_size=self._options.body_limit
+            middlewares=[self._traffic.count, in_envelope, guard.admit],
+            client_max_size=self._options.body_limit,
         )
         application.on_response_prepare.append(guard.mark)
         models = ModelList(self._door)
@@ -111,6 +123,7 @@ class ApiServer:
                 web.post("/v1/chat/completions", chat_handler(self._desk)),
                 web.post("/v1/completions", completion_handler(self._desk)),
                 web.get("/meshinfer/v1/status", status_handler(self._status)),
+                web.get("/metrics", metrics_handler(self._traffic, self._metrics)),
                 *(web.post(path, absent) for path in PATHS),
             ]
         )

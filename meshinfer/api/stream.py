@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from meshinfer.api.answer import Ending, Text
+from meshinfer.api.answer import ChoiceEnd, Ending, Text
 from meshinfer.api.errors import problem_of
 from meshinfer.api.feed import AnswerFeed
 from meshinfer.api.form import AnswerForm, Document, usage
@@ -25,17 +25,17 @@ class AnswerStream:
         self._options = options
         self._include_usage = include_usage
 
-    async def run(self, feed: AnswerFeed) -> web.StreamResponse:
+    async def run(self, feed: AnswerFeed, choices: int) -> web.StreamResponse:
         """The response, complete. Raises the door's error while nothing has been sent."""
         try:
-            await self._copy(feed)
+            await self._copy(feed, choices)
         except MeshInferError as error:
             if not self._out.has_begun:
                 raise
             await self._out.fail(problem_of(error).document())
         return self._out.response
 
-    async def _copy(self, feed: AnswerFeed) -> None:
+    async def _copy(self, feed: AnswerFeed, choices: int) -> None:
         """Every piece writes something, so silence of the feed is silence on the wire."""
         patience_s = self._options.header_patience_s
         while True:
@@ -46,29 +46,31 @@ class AnswerStream:
             else:
                 match piece:
                     case Started():
-                        await self._open()
+                        await self._open(choices)
                     case Text():
-                        await self._chunk(self._form.more(piece.text))
+                        await self._chunk(self._form.more(piece))
+                    case ChoiceEnd():
+                        await self._chunk(self._form.last(piece))
                     case Ending():
                         await self._end(piece)
                         return
             patience_s = self._options.keep_alive_s
 
-    async def _open(self) -> None:
-        choices = self._form.opening()
-        if choices:
-            await self._chunk(choices)
-        else:
+    async def _open(self, choices: int) -> None:
+        openings = [self._form.opening(choice) for choice in range(choices)]
+        if None in openings:
             await self._out.comment("started")
+        for one in openings:
+            if one is not None:
+                await self._chunk(one)
 
     async def _end(self, ending: Ending) -> None:
-        await self._chunk(self._form.last(ending.reason))
         if self._include_usage:
             await self._out.data(self._document([]) | {"usage": usage(ending)})
         await self._out.done()
 
-    async def _chunk(self, choices: list[Document]) -> None:
-        await self._out.data(self._document(choices))
+    async def _chunk(self, choice: Document) -> None:
+        await self._out.data(self._document([choice]))
 
     def _document(self, choices: list[Document]) -> Document:
         document = self._form.head.document(self._form.chunk_kind, choices)

@@ -10,18 +10,9 @@ from meshinfer.api.fields import wrong
 from meshinfer.errors import InvalidRequest
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "echo": (False,),
     "suffix": ("",),
-    "logit_bias": ({},),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_p": (0,),
-    "response_format": ({"type": "text"},),
+    "structured_outputs": ({},),  # vLLM's newer spelling of guided_*
     "modalities": (["text"],),
     "audio": (),
     "web_search_options": (),

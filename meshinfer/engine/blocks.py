@@ -7,11 +7,11 @@ the new table only after its computation. Called by engines; block ids never lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from meshinfer.core.step import Row
-from meshinfer.errors import StageFailed
+from meshinfer.errors import CacheLost, StageFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,21 @@ class BlockTable:
         table._cut(sequence, length)
         return table
 
+    def kept(self, lengths: Mapping[int, int]) -> BlockTable:
+        """With the sequences of `lengths` only, each with at most so many tokens."""
+        table = self.released(set(self._chains) - lengths.keys())
+        for sequence, length in lengths.items():
+            if sequence in table._chains:
+                table = table.rewound(sequence, length)
+        return table
+
     def placed(self, rows: Sequence[Row]) -> Placement:
-        """Room for the new tokens of all rows. Raises StageFailed, with this table as it was."""
+        """Room for the new tokens of all rows. Raises StageFailed, with this table as it was;
+        CacheLost names all sequences that hold fewer tokens than the rows build on."""
+        self._check_distinct(rows)
+        self._check_held(rows)
         table = self._copy()
         copies: list[BlockCopy] = []
-        self._check_distinct(rows)
         for row in rows:
             if row.fork_from is not None:
                 table._fork(row, self._forkable(row.fork_from, rows))
@@ -114,6 +124,24 @@ class BlockTable:
         # Two rows of one sequence would read what the other writes in the same computation.
         if len({row.sequence for row in rows}) != len(rows):
             raise StageFailed("A sequence has two rows in one step.", "This is a bug: report it.")
+
+    def _check_held(self, rows: Sequence[Row]) -> None:
+        lost = [row.sequence for row in rows if row.fork_from is None and self._lacks(row)]
+        lost += [
+            row.fork_from
+            for row in rows
+            if row.fork_from is not None and row.position > self.chain(row.fork_from).length
+        ]
+        if lost:
+            names = ", ".join(map(str, sorted(set(lost))))
+            raise CacheLost(
+                f"The cache does not hold what the step builds on, of the sequences {names}.",
+                "Compute them again from their first token.",
+                tuple(sorted(set(lost))),
+            )
+
+    def _lacks(self, row: Row) -> bool:
+        return row.position > self.chain(row.sequence).length
 
     def _forkable(self, source: int, rows: Sequence[Row]) -> int:
         """Tokens of `source` that were cached before this step and that it does not overwrite."""
@@ -140,13 +168,6 @@ class BlockTable:
         self._chains[row.sequence] = Chain(row.position, shared)
 
     def _place(self, row: Row, copies: list[BlockCopy]) -> None:
-        cached = self.chain(row.sequence).length
-        if row.position > cached:
-            raise StageFailed(
-                f"A row of sequence {row.sequence} starts at position {row.position}, "
-                f"but {cached} tokens are cached.",
-                "Compute the prompt again from its first token.",
-            )
         self._cut(row.sequence, row.position)
         blocks = list(self.chain(row.sequence).blocks)
         if row.count and row.position % self.block_size and self._uses[blocks[-1]] > 1:

@@ -2,20 +2,85 @@
 
 The figures behind the defaults are in the design notes: on CPU, f32 with dynamic quantisation of
 activations in groups of 128 and an f32 cache is both faster and more accurate than the plugin's own
-choice (bf16 with a u8 cache). A quantised cache by channel is not safe to rewind, so the cache has
-the precision of the computation.
+choice (bf16 with a u8 cache). A cache that is quantised by channel is not safe to rewind, so a u8
+cache has its keys quantised by token. Calibration may find a better configuration for a device.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meshinfer.engine.compiled_cache import CompiledCache
 from meshinfer.engine.openvino_error import openvino_errors
-from meshinfer.errors import StageFailed
+from meshinfer.errors import StageFailed, UsageError
 
-_DEFAULT_GROUP_AT_F32 = 128
+PRECISIONS = ("f32", "bf16")
+GROUPS = (0, 32, 64, 128)
+CACHE_PRECISIONS = ("f32", "bf16", "u8")
+
+DEFAULT_GROUPS = {"f32": 128, "bf16": 32}
+"""Measured at f32; at bf16 the CPU plugin's own (2026.4.1)."""
+
+_MOST_THREADS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """How a stage computes. As a text `f32/128/u8` or, with a limit of threads, `f32/128/u8/2`.
+
+    Raises UsageError: a part that is not offered."""
+
+    precision: str  # of the computation and of the ports between stages
+    group: int  # of dynamic quantisation, in numbers; 0: none
+    cache: str  # precision of keys and values; u8 has its keys quantised by token
+    threads: int = 0  # 0: as many as the device likes
+
+    def __post_init__(self) -> None:
+        for what, value, offered in (
+            ("precision", self.precision, PRECISIONS),
+            ("quantisation group", self.group, GROUPS),
+            ("cache precision", self.cache, CACHE_PRECISIONS),
+        ):
+            if value not in offered:
+                raise UsageError(
+                    f"A configuration's {what} cannot be '{value}'.",
+                    f"Choose one of {', '.join(map(str, offered))}, as in f32/128/u8.",
+                )
+        if not 0 <= self.threads <= _MOST_THREADS:
+            raise UsageError(
+                f"A configuration cannot have {self.threads} threads.",
+                f"Give 0 (all) to {_MOST_THREADS}.",
+            )
+
+    def __str__(self) -> str:
+        text = f"{self.precision}/{self.group}/{self.cache}"
+        return f"{text}/{self.threads}" if self.threads else text
+
+    @classmethod
+    def parse(cls, text: str) -> Configuration:
+        """From its text form. Raises UsageError."""
+        parts = text.strip().lower().split("/")
+        numbers = parts[1:2] + parts[3:]
+        if len(parts) not in (3, 4) or not all(_is_number(part) for part in numbers):
+            raise UsageError(
+                f"'{text[:40]}' is no configuration.",
+                "Write PRECISION/GROUP/CACHE or PRECISION/GROUP/CACHE/THREADS, as in f32/128/u8/2.",
+            )
+        return cls(parts[0], int(parts[1]), parts[2], *map(int, parts[3:]))
+
+
+REFERENCE = Configuration("f32", 0, "f32")
+"""What others are judged by, and how deterministic mode computes."""
+
+
+def default_configuration(precision: str, threads: int = 0) -> Configuration:
+    """What an uncalibrated stage has. Raises UsageError."""
+    return Configuration(precision, DEFAULT_GROUPS.get(precision, 0), precision, threads)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +90,20 @@ class StageOptions:
     `deterministic` promises that the answer does not depend on how tokens are grouped into steps,
     up to the last bits of a sum: f32 and no dynamic quantisation.
     `dynamic_quantization_group_size` None leaves the choice to us; 0 switches it off.
+    `cache_precision` empty: as the computation.
     """
 
     device: str = "CPU"
-    precision: str = "f32"  # or "bf16": computation, cache and ports
+    precision: str = "f32"  # or "bf16": computation, ports and, by itself, the cache
     cache_tokens: int = 4096  # room for all sequences together; rounded up to whole blocks
     threads: int = 0  # 0: as many as the PC has
     deterministic: bool = False
     dynamic_quantization_group_size: int | None = None
+    cache_precision: str = ""
     compiled: CompiledCache | None = None  # where compiled stages are kept; None: nowhere
 
     def __post_init__(self) -> None:
-        if self.precision not in ("f32", "bf16"):
+        if self.precision not in PRECISIONS:
             raise StageFailed(
                 f"Precision '{self.precision}' is not offered.", "Choose f32 or bf16."
             )
@@ -46,6 +113,31 @@ class StageOptions:
             )
         if self.cache_tokens < 1:
             raise StageFailed("A stage needs room for at least one token in its cache.")
+
+    @property
+    def configuration(self) -> Configuration:
+        """How a stage with these options computes, on a CPU."""
+        if self.deterministic:
+            return replace(REFERENCE, threads=self.threads)
+        group = self.dynamic_quantization_group_size
+        return Configuration(
+            precision=self.precision,
+            group=DEFAULT_GROUPS[self.precision] if group is None else group,
+            cache=self.cache_precision or self.precision,
+            threads=self.threads,
+        )
+
+    def configured(self, configuration: Configuration) -> StageOptions:
+        """These options with another configuration. Its threads never exceed ours, where we have a
+        limit: that is the owner's."""
+        allowed = [limit for limit in (self.threads, configuration.threads) if limit]
+        return replace(
+            self,
+            precision=configuration.precision,
+            dynamic_quantization_group_size=configuration.group,
+            cache_precision=configuration.cache,
+            threads=min(allowed, default=0),
+        )
 
 
 def properties(options: StageOptions) -> dict[str, Any]:
@@ -59,24 +151,19 @@ def properties(options: StageOptions) -> dict[str, Any]:
         # The GPU plugin's cache is f16 or quantised; f16 switches quantisation off, and with it the
         # loss on rewinding.
         return {**chosen, "KV_CACHE_PRECISION": "f16"}
-    chosen["KV_CACHE_PRECISION"] = options.precision
+    configuration = options.configuration
+    chosen["KV_CACHE_PRECISION"] = configuration.cache
+    if configuration.cache == "u8":
+        # By channel, the plugin's default, a block's keys are quantised anew as tokens come: what
+        # was rejected would leave a trace (0.96 in the logits, measured on OpenVINO 2026.4.1).
+        chosen["KEY_CACHE_QUANT_MODE"] = "BY_TOKEN"
+    chosen["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = configuration.group
     # Several stage processes of one PC would all pin their threads to the same first cores, and
     # the owner's programs would have to go around them.
     chosen["ENABLE_CPU_PINNING"] = False
-    group = _group_size(options)
-    if group is not None:
-        chosen["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = group
-    if options.threads:
-        chosen["INFERENCE_NUM_THREADS"] = options.threads
+    if configuration.threads:
+        chosen["INFERENCE_NUM_THREADS"] = configuration.threads
     return chosen
-
-
-def _group_size(options: StageOptions) -> int | None:
-    if options.deterministic:
-        return 0
-    if options.dynamic_quantization_group_size is not None:
-        return options.dynamic_quantization_group_size
-    return _DEFAULT_GROUP_AT_F32 if options.precision == "f32" else None
 
 
 def check_device(core: Any, options: StageOptions) -> None:

@@ -7,6 +7,7 @@ and runs as the plain graph it is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,9 @@ class PagedStage:
             raise
         self._table = placement.table
         return result
+
+    def keep(self, lengths: Mapping[int, int]) -> None:
+        self._table = self._table.kept(lengths)
 
     def cached(self, sequence: int) -> int:
         return self._table.chain(sequence).length

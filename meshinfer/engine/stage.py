@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,8 +41,13 @@ class Stage(Protocol):
 
         For a last stage the result has `step.logit_count` rows, in row order; when that is 0 it is
         empty. The array is valid until the next call.
-        Raises StageFailed: a row starts beyond what its sequence has cached, the cache is full.
+        Raises CacheLost: a row builds on tokens that are not cached; StageFailed: the cache is
+        full. A refused step only releases.
         """
+        ...
+
+    def keep(self, lengths: Mapping[int, int]) -> None:
+        """Forget all sequences but these, and of each what is behind so many tokens."""
         ...
 
     def cached(self, sequence: int) -> int:

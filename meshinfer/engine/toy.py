@@ -8,6 +8,7 @@ exact in any order: k chained stages equal one bit for bit, and a row never feel
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,6 +197,9 @@ class ToyStage:
         hidden, own, later = np.split(state, [width, width + front], axis=1)
         mixed = hidden + _modulo(hidden @ matrix) + own.sum(axis=1, keepdims=True)
         return np.concatenate([_modulo(_modulo(mixed) ** 2), later], axis=1)
+
+    def keep(self, lengths: Mapping[int, int]) -> None:
+        self._table = self._table.kept(lengths)
 
     def cached(self, sequence: int) -> int:
         return self._table.chain(sequence).length

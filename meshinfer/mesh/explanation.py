@@ -14,8 +14,11 @@ from meshinfer.core.ids import NodeId, short
 from meshinfer.core.plan import NoPlan, Plan, StagePlan
 from meshinfer.core.units import format_bytes
 from meshinfer.mesh.partition import Load
-from meshinfer.mesh.placement import total_need
+from meshinfer.mesh.placement import Placement, total_need
 from meshinfer.mesh.rooms import Room, distinct
+
+UNEVEN = 5
+"""Percent above the mean from which the slowest stage is told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Choice:
     """What the planner decided, and between what."""
 
     rooms: tuple[Room, ...]  # of every PC that could take part, largest first
-    chosen: tuple[Room, ...]
+    placement: Placement
     load: Load
     forced: int | None
     context: tuple[int, int]  # tokens of a sequence: wanted, given
@@ -36,10 +39,10 @@ def why_chosen(choice: Choice) -> str:
 
 
 def _placed(choice: Choice) -> str:
-    count = len(choice.chosen)
-    if count > 1:
-        return f"{_split_reason(choice)}; split over {count} PCs in proportion to their free memory"
-    room = choice.chosen[0]
+    chosen = choice.placement.rooms
+    if len(chosen) > 1:
+        return f"{_split_reason(choice)}; split over {len(chosen)} PCs, {_balance(choice)}"
+    room = chosen[0]
     need = format_bytes(choice.load.need(room, 0, choice.load.units))
     holds = f"{room.member.name} holds the whole model ({need} of its {format_bytes(room.size)})"
     if choice.forced == 1:
@@ -52,6 +55,24 @@ def _split_reason(choice: Choice) -> str:
         return f"{choice.forced} stages were asked for"
     need = format_bytes(total_need(choice.load, choice.rooms[:1]))
     return f"No PC of {len(choice.rooms)} has {need} for the whole model"
+
+
+def _balance(choice: Choice) -> str:
+    """What was balanced, and how nearly: the slowest stage against the mean of all."""
+    times = _times(choice)
+    over = round(100 * (max(times) * len(times) / sum(times) - 1)) if any(times) else 0
+    speeds = {room.speed for room in choice.placement.rooms}
+    measured = " at each PC's speed" if len(speeds) > 1 else ""
+    uneven = f" (the slowest stage {over} % above the mean)" if over >= UNEVEN else ""
+    return f"balanced by computing time{measured}{uneven}"
+
+
+def _times(choice: Choice) -> list[float]:
+    placement = choice.placement
+    return [
+        choice.load.time(room, part.first, part.end)
+        for room, part in zip(placement.rooms, placement.cut.ranges, strict=True)
+    ]
 
 
 def _lowered(choice: Choice) -> str:

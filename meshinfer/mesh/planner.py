@@ -4,8 +4,9 @@ Called by the leader's term and by `meshinfer plan`. Pure and deterministic: the
 caller's, and the order of the members does not matter. The rules:
 
 - One PC that holds everything serves alone: a split of what fits costs every token a hop.
-- Otherwise a pipeline over as few PCs as hold it, the largest first, each filled in proportion to
-  its memory (weights at their peak while loading, cache and process); smaller PCs stay in reserve.
+- Otherwise a pipeline over as few PCs as hold it, the largest first; smaller PCs stay in reserve.
+  The slowest stage is made as quick as the rooms allow (what a step reads, over the PC's speed;
+  memory is weights at their peak while loading, cache and process).
 - The cache is lowered step by step to the given minimum before anything is refused, and says so.
 - Exactly `force_stages` stages when that is given.
 """
@@ -84,7 +85,7 @@ def plan(request: PlanRequest) -> Plan | NoPlan:
 
 
 def load_of(shape: ModelShape, precision: str, cache_tokens: int) -> Load:
-    """Bytes of every unit with a cache of so many tokens in `precision`."""
+    """Bytes and step cost of every unit with a cache of so many tokens in `precision`."""
     share = _CACHE_SHARE[precision]
     return Load.of(
         [unit.weight_bytes for unit in shape.units],
@@ -99,6 +100,7 @@ def load_of(shape: ModelShape, precision: str, cache_tokens: int) -> Load:
             for number, unit in enumerate(shape.units)
             for one in unit.shared
         ],
+        [unit.step_bytes for unit in shape.units],
     )
 
 
@@ -136,7 +138,7 @@ def _plan_from(
     wanted = _context(request, options.target_cache_tokens)
     choice = Choice(
         rooms=rooms,
-        chosen=placement.rooms,
+        placement=placement,
         load=load_of(shape, options.precision, tokens),
         forced=options.force_stages,
         context=(wanted, _context(request, tokens)),

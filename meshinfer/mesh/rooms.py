@@ -1,14 +1,14 @@
-"""How much of a model each PC could hold.
+"""How much of a model each PC could hold, and how fast it would compute it.
 
 Members and the cost of a stage enter, rooms leave: one for each PC that could hold a stage, with
-the device it would use. Called by the planner only; pure.
+the device it would use and how fast that is. Called by the planner only; pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from meshinfer.core.fleet import Device, Member, MemberState
 from meshinfer.core.ids import NodeId
@@ -60,6 +60,7 @@ class Room:
     size: int  # bytes
     process_bytes: int
     peak_factor: float
+    speed: float = 1.0  # bytes of weights a second, or a figure in proportion to it
 
     @property
     def node(self) -> NodeId:
@@ -92,7 +93,12 @@ def room_of(member: Member, precision: str, cost: StageCost) -> Room | None:
     # A device may report more than its PC gives away (an iGPU's share of the host's memory).
     size = max(0, min(device.memory, member.capacity.memory_free))
     factor = cost.peak_factor(device.name)
-    return Room(member, device.name, size, cost.process_bytes, factor)
+    return Room(member, device.name, size, cost.process_bytes, factor, measured_speed(device))
+
+
+def measured_speed(device: Device) -> float:
+    """Bytes of weights a second; 0 when nobody has measured it."""
+    return float(getattr(device, "speed", 0.0))
 
 
 def distinct(members: Iterable[Member]) -> tuple[Member, ...]:
@@ -105,10 +111,17 @@ def rooms_of(
     members: Iterable[Member], precision: str, cost: StageCost, leader: NodeId
 ) -> tuple[Room, ...]:
     """Rooms by the weights they hold, largest first; among equals the leader, then by node id."""
-    rooms = [room_of(member, precision, cost) for member in distinct(members)]
+    found = [room_of(member, precision, cost) for member in distinct(members)]
+    rooms = with_speeds([room for room in found if room is not None])
     return tuple(
-        sorted(
-            (room for room in rooms if room is not None),
-            key=lambda room: (-room.weight_capacity, room.node != leader, room.node),
-        )
+        sorted(rooms, key=lambda room: (-room.weight_capacity, room.node != leader, room.node))
     )
+
+
+def with_speeds(rooms: Sequence[Room]) -> list[Room]:
+    """A PC of unknown speed counts as the slowest known one: it is never given more than its share.
+
+    When none is known all are equal.
+    """
+    slowest = min((room.speed for room in rooms if room.speed > 0), default=1.0)
+    return [room if room.speed > 0 else replace(room, speed=slowest) for room in rooms]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from meshinfer.core.ids import ModelId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
+from meshinfer.engine.grammar import GrammarCompiler
 from meshinfer.engine.tokenizer import GenAiTokenizer
 from meshinfer.errors import ModelNotFound, StageFailed, from_code
 from meshinfer.node.child import ChildProcess
@@ -69,7 +71,8 @@ class DiskLibrary:
         folder = await asyncio.to_thread(find_folder, self._folder.models, model)
         if model not in self._texts:
             tokenizer = await asyncio.to_thread(GenAiTokenizer.load, folder.path)
-            self._texts[model] = (ThreadedEncoder(tokenizer), tokenizer)
+            grammars = partial(_grammars, tokenizer, folder)
+            self._texts[model] = (ThreadedEncoder(tokenizer, grammars), tokenizer)
         encoder, tokenizer = self._texts[model]
         language = Language(
             vocabulary=await asyncio.to_thread(tokenizer.vocabulary),
@@ -112,3 +115,15 @@ class DiskLibrary:
                         raise from_code(code, cause, remedy)
                     case other:
                         raise StageFailed(f"the weights process sent {type(other).__name__}")
+
+
+def _grammars(tokenizer: GenAiTokenizer, folder: ModelFolder) -> GrammarCompiler:
+    """For the model's own tokens. Blocks for a second."""
+    ends = frozenset(folder.stop_tokens)
+    return GrammarCompiler(
+        vocabulary=tokenizer.vocabulary(),
+        size=folder.shape.vocabulary_size,
+        special=tokenizer.special_tokens() | ends,
+        end_tokens=ends,
+        encode=tokenizer.encode_text,
+    )

@@ -16,6 +16,7 @@ from meshinfer.serve.inbox import Encoder, Inbox, Language
 from meshinfer.serve.ring import LeaderRing
 from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
 from meshinfer.serve.statistics import RingStatistics
+from meshinfer.serve.step_cost import StepCost
 
 BLOCK_TOKENS = {"CPU": 32, "GPU": 256}
 """Largest cache block of the engine on each kind of device (facts, openvino 2)."""
@@ -34,15 +35,16 @@ class Serving:
     ) -> None:
         stages = plan.pipelines[0].stages
         self._model: ModelId = plan.model
+        cost = StepCost(len(stages))
         self._scheduler = Scheduler(
             SchedulerLimits(
                 cache_tokens=plan.cache_tokens,
-                depth=len(stages),
                 block_size=max(BLOCK_TOKENS.get(one.device.split(".")[0], 256) for one in stages),
-            )
+            ),
+            cost,
         )
         self._statistics = RingStatistics(len(stages), clock)
-        self._loop = DecodeLoop(self._scheduler, ring, self._statistics)
+        self._loop = DecodeLoop(self._scheduler, ring, (cost.take, self._statistics.record))
         self._inbox = Inbox(encoder, language, self._scheduler, self._loop.wake, clock)
 
     async def run(self) -> None:
@@ -85,6 +87,7 @@ class Serving:
             "tokens_per_s": round(speed.tokens_per_s, 2),
             "acceptance": None,
             "cache_used": round(self._scheduler.cache_used, 4),
+            "cache_kept": round(self._scheduler.cache_kept, 4),
             "tokens": speed.tokens,
             "steps": speed.steps,
             "wire_ms": round(speed.wire_ms, 3),

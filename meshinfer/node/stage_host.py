@@ -18,16 +18,15 @@ from meshinfer.core.ids import Digest
 from meshinfer.core.together import together
 from meshinfer.engine.compiled_cache import CompiledCache
 from meshinfer.engine.mapped_weights import let_go
-from meshinfer.engine.paged import PagedStage, StageOptions
-from meshinfer.engine.selftest import self_test
+from meshinfer.engine.paged import StageOptions
 from meshinfer.engine.thread import EngineThread
-from meshinfer.engine.warmup import warm_up
 from meshinfer.errors import MeshInferError, StageFailed
 from meshinfer.link.base import RING
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import load
 from meshinfer.link.server import LinkServer
 from meshinfer.link.trust import Trust
+from meshinfer.node.calibrated_stage import DEFAULT, LoadedStage, StageOrder, load_calibrated
 from meshinfer.node.child import ParentPipe
 from meshinfer.node.ring_ends import consume, expect_consumer
 from meshinfer.node.stage_job import ring_facts
@@ -39,8 +38,8 @@ from meshinfer.wire.commit import StagePhase
 log = logging.getLogger(__name__)
 
 
-async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> PagedStage:
-    """Compile and test on the engine's thread. Raises StageFailed."""
+async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> LoadedStage:
+    """Compile, calibrate and test on the engine's thread. Raises StageFailed."""
     options = StageOptions(
         device=job.device,
         precision=job.precision,
@@ -49,20 +48,25 @@ async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> P
         deterministic=job.deterministic,
         compiled=CompiledCache(Path(job.state_folder) / "compiled", Path(job.stage_folder).name),
     )
-    pipe.send(StageNews(StagePhase.LOADING, 0.0))
-    xml = Path(job.stage_folder) / "openvino_model.xml"
-    stage: PagedStage = await engine.run(PagedStage.load, xml, options)
-    if stage.shape.input_width != job.input_width:
+    order = StageOrder(
+        xml=Path(job.stage_folder) / "openvino_model.xml",
+        options=options,
+        choice=DEFAULT,
+        records=Path(job.state_folder) / "calibration",
+    )
+
+    def tell(phase: StagePhase, progress: float) -> None:
+        pipe.send(StageNews(phase, progress))
+
+    loaded = await load_calibrated(engine, order, tell)
+    shape = loaded.stage.shape
+    if shape.input_width != job.input_width:
         raise StageFailed(
-            f"The stage takes {stage.shape.input_width} numbers a token, but the plan says "
+            f"The stage takes {shape.input_width} numbers a token, but the plan says "
             f"{job.input_width}.",
             "Pull the model again: it was described by another version.",
         )
-    pipe.send(StageNews(StagePhase.TESTING, 0.0))
-    await engine.run(self_test, stage)
-    pipe.send(StageNews(StagePhase.TESTING, 0.5))
-    await engine.run(warm_up, stage)
-    return stage
+    return loaded
 
 
 async def serve(job: StageJob, pipe: ParentPipe) -> None:
@@ -71,7 +75,7 @@ async def serve(job: StageJob, pipe: ParentPipe) -> None:
     engine = EngineThread()
     try:
         with let_go(Path(job.stage_folder) / "openvino_model.bin"):
-            stage = await load_stage(engine, job, pipe)
+            stage = (await load_stage(engine, job, pipe)).stage
         await join_ring(
             job, pipe, trust, StageWorker(stage, engine, ring_facts(job), job.stage, time.monotonic)
         )

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from meshinfer.core.together import together
 from meshinfer.errors import MeshInferError, ProtocolViolation, TimedOut
 from meshinfer.serve.inbox import Inbox
 from meshinfer.serve.ring import LeaderRing, StepOutcome
 from meshinfer.serve.scheduler import Advance, Scheduler
-from meshinfer.serve.statistics import RingStatistics
 
 STEP_PATIENCE_S = 60.0
 """For one step through all stages. A prompt chunk of a large model on slow PCs takes seconds."""
 
+RENEW_S = 60.0
+"""How often all stages are told what lives: well within the lease of `serve.stage_memory`."""
+
+Observe = Callable[[StepOutcome], None]
+
 
 class DecodeLoop:
-    """Keeps as many steps in flight as the pipeline has stages, while there is work."""
+    """Keeps as many steps in flight as the scheduler has. `observers` learn of every step."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         ring: LeaderRing,
-        statistics: RingStatistics,
+        observers: tuple[Observe, ...],
         patience_s: float = STEP_PATIENCE_S,
     ) -> None:
         self._patience_s = patience_s
         self._scheduler = scheduler
         self._ring = ring
-        self._statistics = statistics
+        self._observers = observers
         self._work = asyncio.Event()
+        self._renewal_is_due = False
 
     def wake(self) -> None:
         """There may be a new step to make."""
@@ -38,27 +44,51 @@ class DecodeLoop:
     async def run(self, inbox: Inbox) -> None:
         """Until the ring breaks: then every request is ended with the error, which is raised."""
         try:
-            await together(self._send_steps(), self._take_outcomes(inbox), self._watch_ring())
+            await self._agree()
+            await together(
+                self._send_steps(), self._take_outcomes(inbox), self._watch_ring(), self._renew()
+            )
         except MeshInferError as error:
             inbox.close(error)
             raise
+
+    async def _agree(self) -> None:
+        """Take over what all stages still hold, and have them forget the rest."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                held = await self._ring.census()
+        except TimeoutError:
+            raise self._hanging() from None
+        self._scheduler.inherit([(one.sequence, one.tokens.tolist()) for one in held])
+        await self._ring.keep(self._scheduler.lengths)
 
     async def _send_steps(self) -> None:
         while True:
             await self._work.wait()
             self._work.clear()
+            if self._renewal_is_due:
+                self._renewal_is_due = False
+                await self._ring.keep(self._scheduler.lengths)
             while (step := self._scheduler.next_step()) is not None:
                 await self._ring.send(step)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            self._renewal_is_due = True
+            self.wake()
 
     async def _watch_ring(self) -> None:
         """A stage whose device hangs keeps its links; only the missing answer shows it."""
         while True:
             await asyncio.sleep(self._patience_s / 8)
             if self._ring.waiting_s() > self._patience_s:
-                raise TimedOut(
-                    f"No stage answered for {self._patience_s:g} s: a device may hang.",
-                    "Ask again.",
-                )
+                raise self._hanging()
+
+    def _hanging(self) -> TimedOut:
+        return TimedOut(
+            f"No stage answered for {self._patience_s:g} s: a device may hang.", "Ask again."
+        )
 
     async def _take_outcomes(self, inbox: Inbox) -> None:
         while True:
@@ -66,11 +96,16 @@ class DecodeLoop:
             advances = self._commit(outcome, inbox)
             # The next step goes out before anybody is told of this one: the stages wait.
             self.wake()
+            await asyncio.sleep(0)
             inbox.publish(advances)
             if outcome.error is None:
-                self._statistics.record(outcome)
+                for observe in self._observers:
+                    observe(outcome)
 
     def _commit(self, outcome: StepOutcome, inbox: Inbox) -> list[Advance]:
+        if outcome.lost:
+            self._scheduler.recompute(outcome.step, outcome.lost)
+            return []
         if outcome.error is not None:
             inbox.fail(self._scheduler.fail(outcome.step), outcome.error)
             return []

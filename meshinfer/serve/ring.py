@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from meshinfer.core.ids import Epoch, PlanId
 from meshinfer.core.step import Sampled, StageTiming, Step
 from meshinfer.errors import MeshInferError, ProtocolViolation, from_code
 from meshinfer.link.base import Link
-from meshinfer.wire.ring import SampledFrame, StepFailed, StepFrame, pack_step, unpack_sampled
+from meshinfer.wire.cache_census import MAX_SEQUENCES, Held, pack_lengths, unpack_census
+from meshinfer.wire.ring import CacheCensus, CacheKeep, SampledFrame, StepFailed, StepFrame
+from meshinfer.wire.step_payload import pack_step, unpack_sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,19 @@ class StepOutcome:
     drawn: tuple[Sampled, ...]
     error: MeshInferError | None
     timings: tuple[StageTiming, ...]  # one a stage
+    sent_s: float  # on the leader's clock
     round_trip_us: int
+    rows: int
+    tokens: int
+    lost: tuple[int, ...] = ()  # sequences that a stage does not hold: the step was not computed
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    sent_s: float
+    rows: int
+    tokens: int
+    wanted: tuple[int, ...]  # for each token that is due: how many alternatives come with it
 
 
 class LeaderRing:
@@ -47,8 +61,30 @@ class LeaderRing:
         self._tail = tail
         self._facts = facts
         self._clock = clock
-        self._sent: dict[int, float] = {}
+        self._flights: dict[int, _Flight] = {}
         self._next_back = 0
+
+    async def census(self) -> tuple[Held, ...]:
+        """What all stages hold of earlier plans. Before the first step.
+
+        Raises PeerLost, ProtocolViolation.
+        """
+        facts = self._facts
+        await self._head.send(CacheCensus(facts.epoch, facts.plan, 0, 0))
+        received = await self._tail.receive()
+        message = received.message
+        if not isinstance(message, CacheCensus) or message.edge != facts.stages:
+            raise ProtocolViolation(f"{type(message).__name__} where a census is due")
+        self._check(message)
+        return unpack_census(received.payload, message.sequences, facts.vocabulary_size)
+
+    async def keep(self, lengths: Mapping[int, int]) -> None:
+        """Tell all stages what lives; behind the steps that were sent. Raises PeerLost."""
+        named = tuple(lengths.items())[:MAX_SEQUENCES]
+        facts = self._facts
+        await self._head.send(
+            CacheKeep(facts.epoch, facts.plan, 0, len(named)), pack_lengths(named)
+        )
 
     async def send(self, step: Step) -> None:
         """Start a step. Raises PeerLost."""
@@ -61,9 +97,12 @@ class LeaderRing:
             rows=len(step.rows),
             tokens=step.token_count,
             released=step.released,
+            openings=step.openings,
             timings=(),
         )
-        self._sent[step.number] = self._clock()
+        wanted = tuple(row.sampling.logprobs or 0 for row in step.rows for _ in range(row.logits))
+        flight = _Flight(self._clock(), len(step.rows), step.token_count, wanted)
+        self._flights[step.number] = flight
         await self._head.send(frame, pack_step(step, None))
 
     async def receive(self) -> StepOutcome:
@@ -75,23 +114,41 @@ class LeaderRing:
         message = received.message
         if not isinstance(message, SampledFrame | StepFailed):
             raise ProtocolViolation(f"{type(message).__name__} from the last stage")
-        if (message.epoch, message.plan) != (self._facts.epoch, self._facts.plan):
-            raise ProtocolViolation("an answer of another plan")
-        if message.step != self._next_back or message.step not in self._sent:
+        self._check(message)
+        if message.step != self._next_back or message.step not in self._flights:
             raise ProtocolViolation(f"step {message.step} came back out of turn")
         self._next_back += 1
-        round_trip_us = int((self._clock() - self._sent.pop(message.step)) * 1e6)
+        flight = self._flights.pop(message.step)
+        round_trip_us = int((self._clock() - flight.sent_s) * 1e6)
+        drawn: tuple[Sampled, ...] = ()
+        error: MeshInferError | None = None
+        lost: tuple[int, ...] = ()
         if isinstance(message, StepFailed):
-            error = from_code(message.code, message.cause)
-            return StepOutcome(message.step, (), error, (), round_trip_us)
-        drawn = unpack_sampled(message, received.payload, self._facts.vocabulary_size)
-        return StepOutcome(message.step, drawn, None, message.timings, round_trip_us)
+            error, lost = from_code(message.code, message.cause), message.lost
+        else:
+            facts = self._facts
+            drawn = unpack_sampled(message, received.payload, flight.wanted, facts.vocabulary_size)
+        return StepOutcome(
+            step=message.step,
+            drawn=drawn,
+            error=error,
+            timings=() if isinstance(message, StepFailed) else message.timings,
+            sent_s=flight.sent_s,
+            round_trip_us=round_trip_us,
+            rows=flight.rows,
+            tokens=flight.tokens,
+            lost=lost,
+        )
 
     def waiting_s(self) -> float:
         """How long the oldest step has been under way; 0 when there is none."""
-        oldest = next(iter(self._sent.values()), None)
-        return 0.0 if oldest is None else self._clock() - oldest
+        oldest = next(iter(self._flights.values()), None)
+        return 0.0 if oldest is None else self._clock() - oldest.sent_s
 
     async def close(self, reason: str) -> None:
         await self._head.close(reason)
         await self._tail.close(reason)
+
+    def _check(self, message: CacheCensus | SampledFrame | StepFailed) -> None:
+        if (message.epoch, message.plan) != (self._facts.epoch, self._facts.plan):
+            raise ProtocolViolation("an answer of another plan")

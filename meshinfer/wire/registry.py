@@ -11,6 +11,7 @@ from typing import Any
 
 from meshinfer.errors import ProtocolViolation
 from meshinfer.wire import (
+    cache_census,
     child,
     codec,
     commit,
@@ -20,17 +21,19 @@ from meshinfer.wire import (
     hello,
     membership,
     ring,
+    step_payload,
     transfer,
 )
 from meshinfer.wire.frame import Limits
 
-PROTOCOL_VERSION = 2
-OLDEST_PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
+OLDEST_PROTOCOL_VERSION = 3
 
 _K = 1 << 10
 _M = 1 << 20
 _SMALL = Limits(4 * _K, 0)
-_STEP_HEADER = 32 * _K
+# Openings carry the biases of up to some dozen new sequences.
+_STEP_HEADER = 512 * _K
 
 MESH_MESSAGES: dict[int, tuple[type, Limits]] = {
     1: (hello.Hello, Limits(16 * _K, 0)),
@@ -76,8 +79,10 @@ RING_MESSAGES: dict[int, tuple[type, Limits]] = {
     64: (ring.RingHello, _SMALL),
     65: (ring.RingWelcome, _SMALL),
     66: (ring.StepFrame, Limits(_STEP_HEADER, RING_PAYLOAD)),
-    67: (ring.SampledFrame, Limits(_STEP_HEADER, ring.MAX_STEP_TOKENS * 8)),
-    68: (ring.StepFailed, _SMALL),
+    67: (ring.SampledFrame, Limits(32 * _K, step_payload.MAX_DRAWN * 8)),
+    68: (ring.StepFailed, Limits(32 * _K, 0)),
+    69: (ring.CacheCensus, Limits(4 * _K, cache_census.MAX_CENSUS_BYTES)),
+    70: (ring.CacheKeep, Limits(4 * _K, cache_census.MAX_SEQUENCES * 8)),
 }
 # Between an agent and its own child processes, over pipes; never on a network.
 CHILD_MESSAGES: dict[int, tuple[type, Limits]] = {

@@ -30,6 +30,8 @@ def port_dtype(precision: str) -> np.dtype[Any]:
 
 def tensor_bytes(tensor: NDArray[Any]) -> memoryview:
     """The raw bytes of a tensor, without a copy when it is contiguous."""
+    if not tensor.size:
+        return memoryview(b"")  # a view of nothing cannot be cast
     return np.ascontiguousarray(tensor).data.cast("B")
 
 

@@ -14,6 +14,7 @@ from meshinfer.core.request import (
     GenerationRequest,
     ServedModel,
     Started,
+    TokenLogprob,
 )
 
 MODEL = ServedModel(ModelId("smollm2-135m"), created=1_700_000_000, context_length=2048)
@@ -76,6 +77,28 @@ def steps(*texts: str, reason: FinishReason = FinishReason.STOP) -> list[Step]:
     deltas = [Delta(text, (number,)) for number, text in enumerate(texts)]
     end = Finished(reason, PROMPT_TOKENS, len(texts), seconds=1.0, first_token_s=0.1)
     return [Started(PROMPT_TOKENS), *deltas, end]
+
+
+def in_turns(*choices: tuple[str, ...], cached: tuple[int, ...] = ()) -> list[Step]:
+    """A whole answer with several choices, one token of each in turn. The last ends first."""
+    found: list[Step] = [Started(PROMPT_TOKENS)]
+    for place in range(max(map(len, choices), default=0)):
+        for number, texts in enumerate(choices):
+            if place < len(texts):
+                found.append(Delta(texts[place], (place,), number))
+    for number in reversed(range(len(choices))):
+        reason = FinishReason.LENGTH if number % 2 else FinishReason.STOP
+        cached_tokens = cached[number] if cached else 0
+        end = Finished(reason, PROMPT_TOKENS, len(choices[number]), 1.0, 0.1, number, cached_tokens)
+        found.append(end)
+    return found
+
+
+def drawing(*tokens: TokenLogprob) -> Script:
+    """An answer of one choice whose tokens come with their log-probabilities."""
+    deltas = [Delta(one.token.decode("utf-8", "ignore"), (1,), 0, (one,)) for one in tokens]
+    end = Finished(FinishReason.STOP, PROMPT_TOKENS, len(tokens), seconds=1.0, first_token_s=0.1)
+    return lambda _: [Started(PROMPT_TOKENS), *deltas, end]
 
 
 def saying(*texts: str, reason: FinishReason = FinishReason.STOP) -> Script:

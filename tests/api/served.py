@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
+from meshinfer.api.exposition import Metrics
 from meshinfer.api.server import ApiOptions, ApiServer
 from meshinfer.core.fleet import Address
 from meshinfer.core.request import Door
@@ -103,10 +104,16 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    door: Door, options: ApiOptions = OPTIONS, address: Address = LOOPBACK
+    door: Door,
+    options: ApiOptions = OPTIONS,
+    address: Address = LOOPBACK,
+    timer: Callable[[], float] = lambda: 0.0,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Served]:
     numbers = itertools.count(1)
-    server = ApiServer(door, lambda: STATUS, options, lambda _: next(numbers), lambda: CREATED)
+    server = ApiServer(
+        door, lambda: STATUS, options, lambda _: next(numbers), lambda: CREATED, timer, metrics
+    )
     bound = await server.start(address)
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
 
-from meshinfer.core.request import Delta, FinishReason
+from meshinfer.core.request import FinishReason, TokenLogprob
 from meshinfer.errors import InvalidRequest
 from tests.api.scripted_door import (
     PROMPT_TOKENS,
     Script,
     ScriptedDoor,
+    doing,
+    drawing,
+    in_turns,
     saying,
     steps,
     up_to_limit,
@@ -57,6 +61,7 @@ async def test_a_whole_answer() -> None:
             "prompt_tokens": PROMPT_TOKENS,
             "completion_tokens": 3,
             "total_tokens": PROMPT_TOKENS + 3,
+            "prompt_tokens_details": {"cached_tokens": 0},
         },
     }
 
@@ -118,31 +123,76 @@ async def test_the_limit_reaches_the_door() -> None:
     assert text_of(await stream(up_to_limit, max_completion_tokens=5)) == "xxxxx"
 
 
-@pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_stop_string_ends_the_answer_and_the_work(is_stream: bool) -> None:
-    never = asyncio.Event()
-    script = [*steps("ABC", "DEF", "G", "HI")[:-1], Delta("JK", (4, 5)), never]
-    door = ScriptedDoor(lambda _: script)
+async def test_the_stop_strings_reach_the_door() -> None:
+    door = ScriptedDoor(saying("ABC"))
     async with served(door) as api:
-        body = CHAT | {"stop": "DEFGHIJ", "stream_options": {"include_usage": True}}
-        if is_stream:
-            parts = chunks(await api.events(CHAT_PATH, body))
-            text, usage = text_of(parts), parts[-1]["usage"]
-            reason = parts[-2]["choices"][0]["finish_reason"]
-        else:
-            document = (await api.post(CHAT_PATH, body)).document
-            choice, usage = document["choices"][0], document["usage"]
-            text, reason = choice["message"]["content"], choice["finish_reason"]
-        assert text == "ABC"
-        assert reason == "stop"
-        assert usage["completion_tokens"] == 6  # what was computed, the stop string included
-        await door.wait_released()
+        await api.post(CHAT_PATH, CHAT | {"stop": ["DEF", "G"]})
+    assert door.requests[0].stop == ("DEF", "G")
 
 
-async def test_text_that_was_no_stop_string_is_released_at_the_end() -> None:
-    document = await whole(saying("one E", "N", reason=LENGTH), stop=["END"])
-    assert document["choices"][0]["message"]["content"] == "one EN"
-    assert text_of(await stream(saying("one E", "N"), stop=["END"])) == "one EN"
+async def test_choices_of_a_whole_answer() -> None:
+    script = doing(*in_turns(("a", "b"), ("x",), cached=(4, 6)))
+    document = await whole(script, n=2)
+    assert [
+        (one["index"], one["message"]["content"], one["finish_reason"])
+        for one in document["choices"]
+    ] == [(0, "ab", "stop"), (1, "x", "length")]
+    assert document["usage"] == {
+        "prompt_tokens": PROMPT_TOKENS,
+        "completion_tokens": 3,
+        "total_tokens": PROMPT_TOKENS + 3,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }
+
+
+async def test_choices_of_a_stream_have_a_chunk_each() -> None:
+    script = doing(*in_turns(("a", "b"), ("x",)))
+    parts = await stream(script, n=2, stream_options={"include_usage": True})
+    assert [
+        (one["index"], one["delta"], one["finish_reason"])
+        for part in parts
+        for one in part["choices"]
+    ] == [
+        (0, {"role": "assistant", "content": ""}, None),
+        (1, {"role": "assistant", "content": ""}, None),
+        (0, {"content": "a"}, None),
+        (1, {"content": "x"}, None),
+        (0, {"content": "b"}, None),
+        (1, {}, "length"),
+        (0, {}, "stop"),
+    ]
+    assert all(len(part["choices"]) == 1 for part in parts[:-1])
+    assert parts[-1]["usage"]["completion_tokens"] == 3
+
+
+async def test_logprobs_whole_and_streamed() -> None:
+    halves = TokenLogprob(b"\xf0\x9f", -0.5, ()), TokenLogprob(b"\x91\x8b", -math.inf, ())
+    first = TokenLogprob(b"hi", -0.25, ((b"hi", -0.25), (b"\xff", -2.0)))
+    script = drawing(first, *halves)
+    entries = [
+        {
+            "token": "hi",
+            "logprob": -0.25,
+            "bytes": [104, 105],
+            "top_logprobs": [
+                {"token": "hi", "logprob": -0.25, "bytes": [104, 105]},
+                {"token": "\ufffd", "logprob": -2.0, "bytes": [255]},
+            ],
+        },
+        {"token": "\ufffd", "logprob": -0.5, "bytes": [240, 159], "top_logprobs": []},
+        {"token": "\ufffd\ufffd", "logprob": -9999.0, "bytes": [145, 139], "top_logprobs": []},
+    ]
+    asked = {"logprobs": True, "top_logprobs": 2}
+    choice = (await whole(script, **asked))["choices"][0]
+    assert choice["logprobs"] == {"content": entries, "refusal": None}
+    parts = [part["choices"][0]["logprobs"] for part in await stream(script, **asked)]
+    each = [{"content": [one], "refusal": None} for one in entries]
+    assert parts == [None, *each, None]
+
+
+async def test_an_answer_without_tokens_has_empty_logprobs() -> None:
+    choice = (await whole(saying(), logprobs=True))["choices"][0]
+    assert choice["logprobs"] == {"content": [], "refusal": None}
 
 
 async def test_an_answer_without_text() -> None:

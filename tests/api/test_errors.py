@@ -52,6 +52,25 @@ def test_each_error_has_its_status(
     assert ("Retry-After" in problem.headers) == (status in (429, 503))
 
 
+@pytest.mark.parametrize(
+    ("error", "said_s", "shown"),
+    [
+        (Overloaded("c."), None, "2"),
+        (Overloaded("c."), 0.0, "1"),
+        (Overloaded("c."), 11.2, "12"),
+        (NotReady("c."), 60, "60"),
+        (NotReady("c."), float("inf"), "5"),
+        (NotReady("c."), float("nan"), "5"),
+        (InvalidRequest("c."), 5.0, None),  # asking again never helps
+    ],
+)
+def test_an_error_may_say_how_long_to_wait(
+    error: MeshInferError, said_s: float | None, shown: str | None
+) -> None:
+    error.retry_after_s = said_s  # type: ignore[attr-defined, unused-ignore]
+    assert problem_of(error).headers.get("Retry-After") == shown
+
+
 @pytest.mark.parametrize("code", sorted(KINDS))
 def test_no_error_is_without_a_status(code: str) -> None:
     problem = problem_of(from_code(code, "The cause.", "The remedy."))

@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from meshinfer.api.answer import Ending, Piece, Text, pieces
+from meshinfer.api.answer import ChoiceEnd, Ending, Piece, Text, pieces
 from meshinfer.api.feed import AnswerFeed
+from meshinfer.api.traffic import Traffic, Watch
 from meshinfer.core.ids import ModelId, RequestId
 from meshinfer.core.request import GREEDY, Delta, GenerationRequest, Started
 from meshinfer.errors import NotReady, PeerLost
@@ -18,14 +19,15 @@ REQUEST = GenerationRequest(RequestId("r"), ModelId("m"), (), "hi", GREEDY, None
 
 
 def feed_of(door: ScriptedDoor) -> AnswerFeed:
-    return AnswerFeed(pieces(door.generate(REQUEST), (), "prompt"))
+    watch = Watch(Traffic(lambda: 0.0))
+    return AnswerFeed(pieces(door.generate(REQUEST), 1, "prompt", watch))
 
 
 async def test_pieces_come_in_order() -> None:
     door = ScriptedDoor(saying("a", "b"))
     async with feed_of(door) as feed:
-        found = [await feed.next(1) for _ in range(4)]
-    assert [type(one) for one in found] == [Started, Text, Text, Ending]
+        found = [await feed.next(1) for _ in range(5)]
+    assert [type(one) for one in found] == [Started, Text, Text, ChoiceEnd, Ending]
 
 
 async def test_silence_raises_and_costs_nothing() -> None:

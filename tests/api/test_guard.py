@@ -23,6 +23,7 @@ ROUTES = [
     "/v1/embeddings",
     "/v1/responses",
     "/meshinfer/v1/status",
+    "/metrics",
     "/",
     "/metrics",
     "/no/such/path",
@@ -203,7 +204,7 @@ async def test_an_allowed_page_may_read_answers_and_errors() -> None:
         for status, path, headers, body in (
             (200, CHAT_PATH, key, CHAT),
             (200, CHAT_PATH, key, CHAT | {"stream": True}),
-            (400, CHAT_PATH, key, CHAT | {"n": 2}),
+            (400, CHAT_PATH, key, CHAT | {"n": 17}),
             (404, "/no/such/path", key, {}),
             (401, CHAT_PATH, {}, CHAT),
         ):

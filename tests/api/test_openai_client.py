@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import openai
+import pydantic
 import pytest
 
 from meshinfer.api.options import ApiOptions
-from meshinfer.core.request import Delta, Door, Finished, FinishReason, Started
+from meshinfer.core.request import (
+    Delta,
+    Door,
+    Finished,
+    FinishReason,
+    GrammarKind,
+    Started,
+    TokenLogprob,
+)
 from meshinfer.errors import Overloaded, PeerLost
-from tests.api.scripted_door import MODEL, PROMPT_TOKENS, ScriptedDoor, doing, saying
+from tests.api.scripted_door import (
+    MODEL,
+    PROMPT_TOKENS,
+    ScriptedDoor,
+    doing,
+    drawing,
+    in_turns,
+    saying,
+)
 from tests.api.served import OPTIONS, Served, served
 
 KEY = "SECRETKEY123"
@@ -77,6 +95,67 @@ async def test_a_plain_completion() -> None:
         assert "".join([part.choices[0].text async for part in stream]) == "ab"
 
 
+async def test_two_choices_whole_and_streamed() -> None:
+    async with client(ScriptedDoor(doing(*in_turns(("a", "b"), ("x",), cached=(4, 6))))) as (
+        one,
+        _,
+    ):
+        answer = await one.chat.completions.create(model=MODEL.model, messages=ASK, n=2)
+        assert [choice.message.content for choice in answer.choices] == ["ab", "x"]
+        assert [choice.finish_reason for choice in answer.choices] == ["stop", "length"]
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 3
+        assert answer.usage.prompt_tokens_details is not None
+        assert answer.usage.prompt_tokens_details.cached_tokens == 4
+        stream = await one.chat.completions.create(
+            model=MODEL.model, messages=ASK, n=2, stream=True
+        )
+        choices = [choice async for part in stream for choice in part.choices]
+    texts = ["".join(c.delta.content or "" for c in choices if c.index == i) for i in range(2)]
+    assert texts == ["ab", "x"]
+    assert {c.index: c.finish_reason for c in choices} == {0: "stop", 1: "length"}
+
+
+async def test_logprobs() -> None:
+    script = drawing(TokenLogprob(b"hi", -0.5, ((b"hi", -0.5), (b"ho", -1.0))))
+    async with client(ScriptedDoor(script)) as (one, _):
+        answer = await one.chat.completions.create(
+            model=MODEL.model, messages=ASK, logprobs=True, top_logprobs=2
+        )
+        shown = answer.choices[0].logprobs
+        assert shown is not None
+        assert shown.content is not None
+        assert (shown.content[0].token, shown.content[0].bytes) == ("hi", [104, 105])
+        assert [top.logprob for top in shown.content[0].top_logprobs] == [-0.5, -1.0]
+        async with one.chat.completions.stream(
+            model=MODEL.model, messages=ASK, logprobs=True, top_logprobs=2
+        ) as stream:
+            final = await stream.get_final_completion()
+        assert final.choices[0].logprobs == shown
+        older = await one.completions.create(model=MODEL.model, prompt="hi", logprobs=2)
+    assert older.choices[0].logprobs is not None
+    assert older.choices[0].logprobs.tokens == ["hi"]
+    assert older.choices[0].logprobs.top_logprobs == [{"hi": -0.5, "ho": -1.0}]
+
+
+class Weather(pydantic.BaseModel):
+    city: str
+    degrees: int
+
+
+async def test_a_typed_answer() -> None:
+    door = ScriptedDoor(saying('{"city":"Bern",', '"degrees":7}'))
+    async with client(door) as (one, _):
+        answer = await one.chat.completions.parse(
+            model=MODEL.model, messages=ASK, response_format=Weather
+        )
+    assert answer.choices[0].message.parsed == Weather(city="Bern", degrees=7)
+    grammar = door.requests[0].grammar
+    assert grammar is not None
+    assert grammar.kind is GrammarKind.JSON_SCHEMA
+    assert list(json.loads(grammar.text)["properties"]) == ["city", "degrees"]
+
+
 async def test_an_error_in_the_middle_is_raised() -> None:
     error = PeerLost("A PC of the ring is gone.", "Ask again.")
     async with client(ScriptedDoor(doing(Started(3), Delta("he", (1,)), error))) as (one, _):
@@ -112,7 +191,7 @@ async def test_models_and_refusals() -> None:
             await one.chat.completions.create(model="gpt-4", messages=ASK)
         assert missing.value.code == "model_not_found"
         with pytest.raises(openai.BadRequestError) as refused:
-            await one.chat.completions.create(model=MODEL.model, messages=ASK, n=3)
+            await one.chat.completions.create(model=MODEL.model, messages=ASK, n=17)
         assert refused.value.param == "n"
         with pytest.raises(openai.InternalServerError, match="not supported"):
             await one.embeddings.create(model=MODEL.model, input="hi")

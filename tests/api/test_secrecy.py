@@ -75,6 +75,10 @@ async def test_refusals(caplog: pytest.LogCaptureFixture) -> None:
         for path, body in (
             (CHAT_PATH, {"model": CANARY}),
             (CHAT_PATH, CHAT | {"stop": [CANARY, None]}),
+            (CHAT_PATH, CHAT | {"user": CANARY * 100}),
+            (CHAT_PATH, CHAT | {"logit_bias": {CANARY: 1}}),
+            (CHAT_PATH, CHAT | {"guided_json": CANARY}),
+            (CHAT_PATH, CHAT | {"guided_choice": [CANARY, None]}),
             (CHAT_PATH, CHAT | {CANARY: CANARY, "n": CANARY}),
             (TEXT_PATH, {"model": MODEL.model, "prompt": [CANARY, CANARY]}),
             (f"/{CANARY}", {}),

@@ -24,7 +24,7 @@ from meshinfer.link.memory import memory_pair
 from meshinfer.link.server import LinkServer
 from meshinfer.link.tls_stream import TlsStream
 from meshinfer.link.trust import Trust
-from meshinfer.wire import registry, ring
+from meshinfer.wire import registry, step_payload
 from meshinfer.wire.forward import FleetReport
 from meshinfer.wire.membership import Goodbye
 from meshinfer.wire.ring import StepFrame
@@ -118,11 +118,11 @@ async def pair(opener: Opener) -> Pair:
 
 
 def step(tokens: int) -> StepFrame:
-    return StepFrame(NO_EPOCH, PlanId("p"), 1, 1, 1, tokens, (), ())
+    return StepFrame(NO_EPOCH, PlanId("p"), 1, 1, 1, tokens, (), (), ())
 
 
 def prefill(tokens: int) -> bytes:
-    size = ring.ROW.itemsize + tokens * 4 + tokens * HIDDEN * 4
+    size = step_payload.ROW.itemsize + tokens * 4 + tokens * HIDDEN * 4
     return (b"\x01\x02\x03\x05\x07" * (size // 5 + 1))[:size]
 
 

@@ -229,9 +229,9 @@ def test_releasing_makes_room_in_the_same_step(bench: Bench) -> None:
 def test_a_row_beyond_the_cache_is_refused(bench: Bench) -> None:
     stage = bench.stage()
     run(stage, Part(1, 0, TEXT[:4]))
-    with pytest.raises(StageFailed, match="position 5"):
+    with pytest.raises(StageFailed, match="does not hold"):
         stage.forward(step(Part(1, 5, [1])), None)
-    with pytest.raises(StageFailed, match="position 1"):
+    with pytest.raises(StageFailed, match="does not hold"):
         stage.forward(step(Part(2, 1, [1])), None)
     assert stage.cached(1) == 4
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from meshinfer.core.ids import Digest, ModelId
-from meshinfer.core.model import ModelShape, SharedBytes, Unit, UnitKind, UnitRange
+from meshinfer.core.model import (
+    ATTENTION_BYTES,
+    ModelShape,
+    SharedBytes,
+    Unit,
+    UnitKind,
+    UnitRange,
+)
 
 ATTENTION = UnitKind.ATTENTION
 SHAPE = ModelShape(
@@ -47,3 +54,16 @@ def test_what_units_have_in_common_counts_once_in_a_range(
 
 def test_a_stage_takes_what_the_unit_before_gives() -> None:
     assert [SHAPE.input_width(UnitRange(first, 5)) for first in range(5)] == [0, 10, 14, 14, 10]
+
+
+def test_a_step_reads_the_head_but_not_the_embedding_and_pays_for_attention() -> None:
+    """Also where the head shares the matrix of the embedding, and where no kind is known."""
+    assert [unit.step_bytes for unit in SHAPE.units] == [
+        0,
+        10 + ATTENTION_BYTES,
+        10 + ATTENTION_BYTES,
+        10 + ATTENTION_BYTES,
+        105,
+    ]
+    assert Unit(UnitKind.FEED_FORWARD, 0, 10, 0, 40).step_bytes == 10
+    assert Unit(UnitKind.BLOCK, 0, 10, 8, 40).step_bytes == 10 + ATTENTION_BYTES

@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from meshinfer.engine.configuration import StageOptions, check_device, check_precision, properties
-from meshinfer.errors import StageFailed
+from meshinfer.engine.configuration import (
+    CACHE_PRECISIONS,
+    GROUPS,
+    PRECISIONS,
+    REFERENCE,
+    Configuration,
+    StageOptions,
+    check_device,
+    check_precision,
+    default_configuration,
+    properties,
+)
+from meshinfer.errors import StageFailed, UsageError
 
 GROUP = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 
@@ -43,7 +56,7 @@ class ElementType:
         (StageOptions(deterministic=True, dynamic_quantization_group_size=32), 0),
         (StageOptions(dynamic_quantization_group_size=0), 0),
         (StageOptions(precision="bf16", dynamic_quantization_group_size=32), 32),
-        (StageOptions(precision="bf16"), None),
+        (StageOptions(precision="bf16"), 32),
     ],
 )
 def test_dynamic_quantization(options: StageOptions, group: int | None) -> None:
@@ -99,3 +112,71 @@ def test_another_precision_than_asked_for_is_refused() -> None:
     check_precision(compiled, StageOptions())
     with pytest.raises(StageFailed, match="computes in f32 although bf16"):
         check_precision(compiled, StageOptions(precision="bf16"))
+
+
+configurations = st.builds(
+    Configuration,
+    st.sampled_from(PRECISIONS),
+    st.sampled_from(GROUPS),
+    st.sampled_from(CACHE_PRECISIONS),
+    st.integers(0, 1024),
+)
+
+
+@given(configurations)
+def test_a_configuration_comes_back_from_its_text(configuration: Configuration) -> None:
+    assert Configuration.parse(str(configuration)) == configuration
+    assert Configuration.parse(f"  {str(configuration).upper()}\n") == configuration
+
+
+@pytest.mark.parametrize(
+    ("text", "configuration"),
+    [
+        ("f32/128/u8/2", Configuration("f32", 128, "u8", 2)),
+        ("f32/128/f32", Configuration("f32", 128, "f32")),
+        ("bf16/0/bf16/0", Configuration("bf16", 0, "bf16")),
+    ],
+)
+def test_texts_of_configurations(text: str, configuration: Configuration) -> None:
+    assert Configuration.parse(text) == configuration
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "auto", "f32", "f32/128", "f32/128/f32/2/1", "f16/128/f32", "f32/100/f32",
+        "f32/128/f16", "f32/-32/f32", "f32/128/f32/-1", "f32/128/f32/1025", "f32/128/f32/", 
+        "f32/1e2/f32", "f32/١٢٨/f32", "f32/128/f32/999999",
+    ],
+)  # fmt: skip
+def test_other_texts_are_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Configuration.parse(text)
+    assert caught.value.remedy
+
+
+@given(configurations, st.sampled_from([0, 1, 4]))
+def test_options_compute_as_they_are_configured(configuration: Configuration, limit: int) -> None:
+    options = StageOptions(threads=limit).configured(configuration)
+    chosen = properties(options)
+    assert chosen["INFERENCE_PRECISION_HINT"] == configuration.precision
+    assert chosen[GROUP] == configuration.group
+    assert chosen["KV_CACHE_PRECISION"] == configuration.cache
+    # A u8 cache by channel leaves a trace of rejected tokens.
+    assert chosen.get("KEY_CACHE_QUANT_MODE") == {"u8": "BY_TOKEN"}.get(configuration.cache)
+    threads = chosen.get("INFERENCE_NUM_THREADS", 0)
+    assert threads == options.configuration.threads
+    assert threads <= limit or not limit
+    assert threads == configuration.threads or 0 < threads == limit
+
+
+def test_options_without_more_are_the_default_configuration() -> None:
+    for precision in PRECISIONS:
+        options = StageOptions(precision=precision, threads=2)
+        assert options.configuration == default_configuration(precision, 2)
+
+
+def test_deterministic_mode_is_the_reference() -> None:
+    options = StageOptions(deterministic=True, cache_precision="u8")
+    assert options.configuration == REFERENCE
+    assert properties(options)["KV_CACHE_PRECISION"] == "f32"

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
+from typing import NamedTuple
 
 from meshinfer.core.fleet import Address, Capacity, Device, Member, MemberState
 from meshinfer.core.ids import Digest, Epoch, ModelId, NodeId, PlanId
-from meshinfer.core.model import ModelShape, Unit, UnitKind
+from meshinfer.core.model import ModelShape, Unit, UnitKind, UnitRange
 from meshinfer.core.plan import Plan, StagePlan
 from meshinfer.mesh.partition import Load
 from meshinfer.mesh.planner import PlanOptions, PlanRequest
 from meshinfer.mesh.rooms import Room, StageCost
+
+
+class Cut(NamedTuple):
+    """The less the better, in this order."""
+
+    time: float
+    fullness: float
+    squares: float
+
 
 MB = 1_000_000
 GB = 1_000_000_000
@@ -72,8 +82,10 @@ def members(*free: int) -> tuple[Member, ...]:
     return tuple(member(chr(ord("a") + index), size) for index, size in enumerate(free))
 
 
-def room(size: int, name: str = "a", process: int = 0, peak: float = 1.0) -> Room:
-    return Room(member(name, size), "CPU", size, process, peak)
+def room(
+    size: int, name: str = "a", process: int = 0, peak: float = 1.0, speed: float = 1.0
+) -> Room:
+    return Room(member(name, size), "CPU", size, process, peak, speed)
 
 
 def request(
@@ -95,10 +107,16 @@ def stages(plan: object) -> tuple[StagePlan, ...]:
     return plan.pipelines[0].stages
 
 
-def every_cut(load: Load, rooms: Sequence[Room]) -> Iterator[tuple[float, ...]]:
-    """Brute force: the fullness of each room for every contiguous cut with no empty range."""
+def every_cut(load: Load, rooms: Sequence[Room]) -> Iterator[tuple[UnitRange, ...]]:
+    """Brute force: every contiguous cut with no empty range."""
     for inner in combinations(range(1, load.units), len(rooms) - 1):
         edges = (0, *inner, load.units)
-        yield tuple(
-            load.fullness(one, edges[index], edges[index + 1]) for index, one in enumerate(rooms)
-        )
+        yield tuple(UnitRange(first, end) for first, end in pairwise(edges))
+
+
+def measured(load: Load, rooms: Sequence[Room], cut: Sequence[UnitRange]) -> Cut:
+    """What a cut is judged by."""
+    placed = list(zip(rooms, cut, strict=True))
+    times = [load.time(one, part.first, part.end) for one, part in placed]
+    shares = [load.fullness(one, part.first, part.end) for one, part in placed]
+    return Cut(max(times), max(shares), sum(share * share for share in shares))

@@ -18,8 +18,7 @@ def test_a_plan_is_told_stage_by_stage_with_the_pcs_that_are_left_out() -> None:
     )
     made = plan(request(shape(40, cache_per_token=1000), fleet))
     assert explain(made, fleet) == [
-        "No PC of 3 has 403 MB for the whole model; "
-        "split over 2 PCs in proportion to their free memory.",
+        "No PC of 3 has 403 MB for the whole model; split over 2 PCs, balanced by computing time.",
         "pipeline, f32, context 64 tokens, cache 64 tokens",
         "1. pc-a (leader) on CPU: layers 0 to 19, 200 MB of weights, 1.28 MB of cache",
         "2. pc-b on CPU: layers 20 to 39, 200 MB of weights, 1.28 MB of cache",

@@ -1,4 +1,4 @@
-"""The cut over a given order of rooms: exact, even, never over a room."""
+"""The cut over a given order of rooms: exact, quick, even, never over a room."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshinfer.core.model import UnitRange
-from meshinfer.mesh.partition import Common, Load, partition
-from tests.mesh.fleets import every_cut, room
+from meshinfer.mesh.partition import Common, Cutter, Load, partition
+from tests.mesh.fleets import every_cut, measured, room
 
 SMALL = st.integers(0, 12)
 
@@ -31,10 +31,17 @@ def rows_with_something_in_common(
     return units, common
 
 
-def loads() -> st.SearchStrategy[Load]:
-    return rows_with_something_in_common().map(
-        lambda row: Load.of([one[0] for one in row[0]], [one[1] for one in row[0]], row[1])
-    )
+@st.composite
+def loads(draw: st.DrawFn) -> Load:
+    """What a step costs has nothing to do with the bytes, so that ties and conflicts are common."""
+    units, common = draw(rows_with_something_in_common())
+    steps = draw(st.lists(st.integers(0, 4), min_size=len(units), max_size=len(units)))
+    return Load.of([one[0] for one in units], [one[1] for one in units], common, steps)
+
+
+ROOMS = st.lists(
+    st.tuples(st.integers(0, 120), st.sampled_from([0.5, 1.0, 3.0])), min_size=1, max_size=4
+)
 
 
 @given(rows_with_something_in_common())
@@ -53,31 +60,66 @@ def test_what_is_in_common_counts_once_in_a_range_that_has_it(
             assert load.cache(first, end) == caches - (again * common[0].caches if common else 0)
 
 
-@given(
-    loads(),
-    st.lists(st.integers(0, 120), min_size=1, max_size=4),
-    st.integers(0, 5),
-    st.sampled_from([1.0, 1.3, 2.0]),
-)
-def test_finds_the_least_full_cut_whenever_brute_force_finds_one(
-    load: Load, sizes: list[int], process: int, peak: float
+@given(loads(), ROOMS, st.integers(0, 5), st.sampled_from([1.0, 1.3, 2.0]))
+def test_finds_the_best_cut_whenever_brute_force_finds_one(
+    load: Load, sizes: list[tuple[int, float]], process: int, peak: float
 ) -> None:
-    rooms = [room(size, f"n{index}", process, peak) for index, size in enumerate(sizes)]
-    feasible = [cut for cut in every_cut(load, rooms) if max(cut) <= 1.0]
+    rooms = [
+        room(size, f"n{index}", process, peak, speed) for index, (size, speed) in enumerate(sizes)
+    ]
+    cuts = [measured(load, rooms, cut) for cut in every_cut(load, rooms)]
+    feasible = [cut for cut in cuts if cut.fullness <= 1.0]
     found = partition(load, rooms)
     if not feasible:
         assert found is None
         return
     assert found is not None
-    fullest = min(max(cut) for cut in feasible)
-    assert found.fullness == fullest
-    shares = [
-        load.fullness(one, part.first, part.end)
-        for one, part in zip(rooms, found.ranges, strict=True)
-    ]
-    assert max(shares) == fullest
-    evenest = min(sum(s * s for s in cut) for cut in feasible if max(cut) == fullest)
-    assert abs(sum(s * s for s in shares) - evenest) < 1e-9
+    best = min(feasible)
+    mine = measured(load, rooms, found.ranges)
+    assert (mine.time, mine.fullness) == (best.time, best.fullness) == (found.time, found.fullness)
+    evenest = min(cut.squares for cut in feasible if cut[:2] == best[:2])
+    assert abs(mine.squares - evenest) < 1e-9
+
+
+@given(loads(), ROOMS, st.integers(0, 8))
+def test_a_cut_within_a_time_is_found_whenever_there_is_one(
+    load: Load, sizes: list[tuple[int, float]], slowest: int
+) -> None:
+    rooms = [room(size, f"n{index}", speed=speed) for index, (size, speed) in enumerate(sizes)]
+    cuts = [measured(load, rooms, cut) for cut in every_cut(load, rooms)]
+    found = Cutter(load, rooms).cut(rooms, slowest)
+    assert (found is not None) == any(cut.fullness <= 1.0 and cut.time <= slowest for cut in cuts)
+    assert found is None or found == partition(load, rooms)
+
+
+def test_an_embedding_takes_room_but_no_time() -> None:
+    """The stage with the head has as much less to compute of the rest."""
+    load = Load.of([60, *[10] * 12, 40], [0] * 14, step_bytes=[0, *[10] * 12, 40])
+    found = partition(load, [room(200, "a"), room(200, "b")])
+    assert found is not None
+    assert found.ranges == (UnitRange(0, 9), UnitRange(9, 14))
+    assert (found.time, found.fullness) == (80, 0.7)
+
+
+def test_memory_overrules_time() -> None:
+    load = Load.of([60, *[10] * 12, 40], [0] * 14, step_bytes=[0, *[10] * 12, 40])
+    found = partition(load, [room(100, "a"), room(200, "b")])
+    assert found is not None
+    assert found.ranges[0] == UnitRange(0, 5)
+
+
+def test_twice_the_speed_takes_twice_the_units() -> None:
+    rooms = [room(100, "a", speed=2.0), room(100, "b", speed=1.0)]
+    found = partition(Load.of([5] * 9, [0] * 9), rooms)
+    assert found is not None
+    assert found.ranges == (UnitRange(0, 6), UnitRange(6, 9))
+
+
+def test_at_rest_the_least_full_cut_is_the_best() -> None:
+    load = Load.of([60, *[10] * 12, 40], [0] * 14, step_bytes=[0, *[10] * 12, 40]).at_rest()
+    found = partition(load, [room(200, "a"), room(200, "b")])
+    assert found is not None
+    assert found.ranges[0] == UnitRange(0, 6)
 
 
 def test_equal_rooms_get_equal_parts() -> None:

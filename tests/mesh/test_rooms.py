@@ -8,7 +8,7 @@ import pytest
 
 from meshinfer.core.fleet import MemberState
 from meshinfer.core.ids import NodeId
-from meshinfer.mesh.rooms import StageCost, device_for, distinct, rooms_of
+from meshinfer.mesh.rooms import StageCost, device_for, distinct, rooms_of, with_speeds
 from tests.mesh.fleets import FREE_OF_CHARGE, GB, MB, cpu, member, members, room
 
 GPU = replace(cpu(GB, ("f32", "f16")), name="GPU.0")
@@ -60,3 +60,11 @@ def test_a_cost_below_the_weights_is_a_mistake() -> None:
 def test_nobody_alive_has_no_room() -> None:
     fleet = tuple(replace(one, state=MemberState.SUSPECT) for one in members(GB, GB))
     assert rooms_of(fleet, "f32", FREE_OF_CHARGE, NodeId("a")) == ()
+
+
+def test_a_pc_of_unknown_speed_counts_as_the_slowest() -> None:
+    """Nobody has measured: all are equal. The figure is a field of Device or not there at all."""
+    rooms = rooms_of(members(GB, GB), "f32", FREE_OF_CHARGE, NodeId("a"))
+    assert [one.speed for one in rooms] == [1.0, 1.0]
+    known = [room(GB, "a", speed=3.0), room(GB, "b", speed=0.0), room(GB, "c", speed=2.0)]
+    assert [one.speed for one in with_speeds(known)] == [3.0, 2.0, 2.0]

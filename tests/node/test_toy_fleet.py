@@ -10,7 +10,7 @@ import pytest
 from meshinfer.core.model import UnitRange
 from meshinfer.core.request import Delta, Event, Started
 from meshinfer.core.step import Row, Step
-from meshinfer.engine.sampling import draw
+from meshinfer.engine.sampling import DrawRow, draw
 from meshinfer.engine.toy import ToyStage
 from meshinfer.engine.toy_tokenizer import END_TOKEN, ByteTokenizer
 from meshinfer.errors import MeshInferError, NotEnoughMemory
@@ -32,7 +32,7 @@ def expected(text: str, max_tokens: int) -> list[int]:
         row = Row(1, position, len(new), 1)
         logits = stage.forward(Step(number, (row,), tuple(new)), None)
         position = len(tokens)
-        (one,) = draw(logits, [(row.sampling, position)])
+        (one,) = draw(logits, [DrawRow(row.sampling, position)])
         tokens.append(one.token)
         drawn.append(one.token)
         if one.token == END_TOKEN:

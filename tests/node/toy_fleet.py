@@ -20,6 +20,7 @@ from meshinfer.core.fleet import Address, Capacity, Device
 from meshinfer.core.ids import Digest, Epoch, ModelId, NodeId, RequestId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
 from meshinfer.core.request import GREEDY, Delta, GenerationRequest
+from meshinfer.engine.grammar import GrammarCompiler
 from meshinfer.engine.thread import EngineThread
 from meshinfer.engine.toy import ToyModel, ToyStage
 from meshinfer.engine.toy_tokenizer import BEGIN_TOKEN, END_TOKEN, ByteTokenizer
@@ -39,6 +40,7 @@ from meshinfer.node.stage_job import KeeperOptions, ring_facts
 from meshinfer.node.stage_runner import Tell
 from meshinfer.serve.encoder import ThreadedEncoder
 from meshinfer.serve.inbox import Encoder, Language
+from meshinfer.serve.stage_memory import StageMemory
 from meshinfer.serve.stage_worker import StageWorker
 from meshinfer.wire.child import StageJob, StageNews
 from meshinfer.wire.commit import StagePhase
@@ -75,11 +77,19 @@ class NoPeers:
         pass
 
 
+def grammars() -> GrammarCompiler:
+    tokenizer = ByteTokenizer()
+    special = {BEGIN_TOKEN, END_TOKEN}
+    return GrammarCompiler(
+        tokenizer.vocabulary(), TOY.vocabulary_size, special, {END_TOKEN}, tokenizer.encode_text
+    )
+
+
 class ToyLibrary:
     """One toy model that every PC has. Implements node.leader_term.Library."""
 
     def __init__(self) -> None:
-        self._encoder = ThreadedEncoder(ByteTokenizer())
+        self._encoder = ThreadedEncoder(ByteTokenizer(), grammars)
 
     def choice(self) -> ModelId | None:
         return TOY_ID
@@ -132,7 +142,8 @@ class ToyRunner:
             upstream = await consume(self._dialer, facts, job.stage, job.producer, addresses)
             downstream = await consumer.link()
             tell(StageNews(StagePhase.SERVING, 1.0))
-            worker = StageWorker(stage, engine, facts, job.stage, time.monotonic)
+            memory = StageMemory(stage, job.context_length, time.monotonic)
+            worker = StageWorker(memory, engine, facts, job.stage, time.monotonic)
             await worker.run(upstream, downstream)
         finally:
             stop()

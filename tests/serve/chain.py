@@ -16,10 +16,12 @@ from meshinfer.core.request import (
     Delta,
     Finished,
     GenerationRequest,
+    Grammar,
     Sampling,
 )
 from meshinfer.core.step import Row, Step
-from meshinfer.engine.sampling import draw
+from meshinfer.engine.grammar import Constraint, GrammarCompiler
+from meshinfer.engine.sampling import DrawRow, draw
 from meshinfer.engine.thread import EngineThread
 from meshinfer.engine.toy import ToyModel, ToyStage
 from meshinfer.link.memory import MemoryLink, memory_pair
@@ -27,8 +29,10 @@ from meshinfer.serve.decode_loop import DecodeLoop
 from meshinfer.serve.inbox import Inbox, Language
 from meshinfer.serve.ring import LeaderRing, RingFacts
 from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
+from meshinfer.serve.stage_memory import StageMemory
 from meshinfer.serve.stage_worker import StageWorker
 from meshinfer.serve.statistics import RingStatistics
+from meshinfer.serve.step_cost import StepCost
 
 TOY = ToyModel(layers=4, hidden_size=8, vocabulary_size=256, seed=3, front=3)
 """Every edge has a width of its own."""
@@ -37,6 +41,12 @@ CONTEXT = 512
 
 class ByteEncoder:
     """Ids are the UTF-8 bytes."""
+
+    async def constrain(self, grammar: Grammar) -> Constraint:
+        compiler = GrammarCompiler(
+            {one: bytes([one]) for one in range(256)}, 256, {0}, {0}, lambda text: [*text.encode()]
+        )
+        return compiler.compile(grammar)
 
     async def encode_chat(self, messages: tuple[ChatMessage, ...]) -> list[int]:
         return await self.encode_text("".join(message.content for message in messages))
@@ -55,15 +65,20 @@ class Chain:
         self.scheduler = scheduler
         self.stages = stages
         self.links = links  # the consumer's end of each edge
+        self.memories: list[StageMemory]
         self.statistics: RingStatistics
         self.loop: asyncio.Task[None]
 
 
 @asynccontextmanager
 async def running_chain(
-    cuts: list[int], cache_tokens: int = 4096, patience_s: float = 60.0
+    cuts: list[int],
+    cache_tokens: int = 4096,
+    patience_s: float = 60.0,
+    memories: list[StageMemory] | None = None,
 ) -> AsyncIterator[Chain]:
-    """Stages between `cuts` (unit indices), all joined and looping."""
+    """Stages between `cuts` (unit indices), all joined and looping; `memories` are stages that
+    an older plan left behind."""
     bounds = [0, *cuts, len(TOY.shape().units)]
     ranges = [UnitRange(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
     facts = RingFacts(
@@ -73,21 +88,25 @@ async def running_chain(
     stages = [ToyStage(units, TOY, cache_tokens) for units in ranges]
     engines = [EngineThread() for _ in ranges]
     edges = [memory_pair("ring") for _ in range(len(ranges) + 1)]
-    scheduler = Scheduler(SchedulerLimits(cache_tokens, len(ranges), 16, step_tokens=64))
+    cost = StepCost(len(ranges))
+    scheduler = Scheduler(SchedulerLimits(cache_tokens, 16, step_tokens=64), cost)
     statistics = RingStatistics(len(ranges), time.monotonic)
     ring = LeaderRing(edges[0][0], edges[-1][1], facts, time.monotonic)
-    loop = DecodeLoop(scheduler, ring, statistics, patience_s)
+    loop = DecodeLoop(scheduler, ring, (cost.take, statistics.record), patience_s)
     language = Language({i: bytes([i]) for i in range(256)}, {0}, {0}, CONTEXT)
     inbox = Inbox(ByteEncoder(), language, scheduler, loop.wake, time.monotonic)
     chain = Chain(inbox, scheduler, stages, [edge[1] for edge in edges])
     chain.statistics = statistics
+    chain.memories = memories or [StageMemory(one, CONTEXT, time.monotonic) for one in stages]
     workers = [
         asyncio.create_task(
-            StageWorker(stage, engine, own, index, time.monotonic).run(
+            StageWorker(memory, engine, own, index, time.monotonic).run(
                 edges[index][1], edges[index + 1][0]
             )
         )
-        for index, (stage, engine, own) in enumerate(zip(stages, engines, own_facts, strict=True))
+        for index, (memory, engine, own) in enumerate(
+            zip(chain.memories, engines, own_facts, strict=True)
+        )
     ]
     chain.loop = asyncio.create_task(loop.run(inbox))
     try:
@@ -134,7 +153,7 @@ def alone(prompt: str, max_tokens: int, sampling: Sampling = GREEDY) -> list[int
         row = Row(1, position, len(new), 1, sampling)
         logits = stage.forward(Step(number, (row,), tuple(new)), None)
         position, number = len(tokens), number + 1
-        (one,) = draw(logits, [(sampling, position)])
+        (one,) = draw(logits, [DrawRow(sampling, position)])
         tokens.append(one.token)
         drawn.append(one.token)
         if one.token == 0:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
 
-from meshinfer.core.request import Delta, Event, FinishReason, Sampling, Started
+from meshinfer.core.request import (
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    Grammar,
+    GrammarKind,
+    Sampling,
+    Started,
+)
 from meshinfer.errors import ContextTooLong, InvalidRequest, PeerLost, TimedOut
 from tests.serve.chain import CONTEXT, alone, collect, request, running_chain
 
@@ -139,3 +150,117 @@ async def test_where_the_time_went_is_known_for_every_stage() -> None:
     assert speed.tokens >= 1
     assert len(speed.stages) == 3
     assert all(stage.compute_ms > 0 for stage in speed.stages)
+
+
+async def test_choices_share_their_prompt_and_draw_by_themselves() -> None:
+    hot = Sampling(temperature=1.5, seed=11)
+    asked = replace(request("p" * 100, 8, hot), choices=3)
+    async with running_chain([5]) as chain:
+        told: dict[int, list[int]] = {0: [], 1: [], 2: []}
+        ends = []
+        async for event in chain.inbox.generate(asked):
+            if isinstance(event, Delta):
+                told[event.choice] += event.tokens
+            elif isinstance(event, Finished):
+                ends.append(event)
+        for choice, tokens in told.items():
+            assert tokens == alone("p" * 100, 8, replace(hot, seed=11 + choice))
+        assert sorted(one.choice for one in ends) == [0, 1, 2]
+        assert sorted(one.cached_tokens for one in ends) == [0, 99, 99]
+
+
+async def test_a_second_turn_is_warm_and_says_so() -> None:
+    """M11."""
+    async with running_chain([4, 7]) as chain:
+        first = "q" * 90
+        tokens, _, _ = await collect(chain, request(first, 10))
+        second = first + bytes(tokens).decode("latin-1")
+        asked = second if second.isascii() else first + "!"
+        again, _, finished = await collect(chain, request(asked, 10))
+        assert again == alone(asked, 10)
+        assert finished.cached_tokens >= 90
+
+
+async def test_a_stop_string_ends_the_answer_and_frees_it_within_a_step() -> None:
+    async with running_chain([5]) as chain:
+        _, text, _ = await collect(chain, request("stop me", 40))
+        printable = [index for index in range(3, len(text) - 4) if text[index : index + 3].strip()]
+        stop = text[printable[0] : printable[0] + 3]
+        asked = replace(request("stop me", 40), stop=(stop,))
+        _, cut, finished = await collect(chain, asked)
+        assert cut == text[: text.index(stop)]
+        assert finished.reason is FinishReason.STOP
+        assert finished.completion_tokens < 40
+        assert chain.scheduler.running == 0
+
+
+async def test_an_answer_follows_its_grammar() -> None:
+    schema = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, schema)
+    async with running_chain([5]) as chain:
+        asked = replace(request("number?", 60, Sampling(seed=4)), grammar=grammar)
+        _, text, finished = await collect(chain, asked)
+        if finished.reason is FinishReason.STOP:
+            assert isinstance(json.loads(text)["n"], int)
+        assert text.startswith("{")
+        with pytest.raises(InvalidRequest, match="schema"):
+            await collect(chain, replace(asked, grammar=replace(grammar, text="{{")))
+
+
+async def test_penalties_and_biases_are_those_of_the_request_alone() -> None:
+    biased = Sampling(temperature=0.0, bias=((65, 100.0),))
+    async with running_chain([5]) as chain:
+        crowd = [collect(chain, request(f"crowd {index}", 20)) for index in range(3)]
+        asked = request("biased", 6, biased)
+        plain = request("plain", 20, Sampling(temperature=0.0, presence_penalty=2.0))
+        (tokens, _, _), (spread, _, _), *others = await asyncio.gather(
+            collect(chain, asked), collect(chain, plain), *crowd
+        )
+        assert tokens == [65] * 6
+        assert spread == (await collect(chain, plain))[0]
+        for index, (own, _, _) in enumerate(others):
+            assert own == alone(f"crowd {index}", 20)
+
+
+async def test_log_probabilities_come_with_the_tokens_that_asked() -> None:
+    async with running_chain([5]) as chain:
+        asked = request("probable", 5, Sampling(temperature=0.0, logprobs=3))
+        told = []
+        async for event in chain.inbox.generate(asked):
+            if isinstance(event, Delta):
+                told += event.logprobs
+        assert len(told) == 5
+        for one in told:
+            assert one.alternatives[0] == (one.token, one.logprob)
+            values = [value for _, value in one.alternatives]
+            assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+async def test_a_stage_that_lost_its_cache_costs_time_and_no_token(where: int) -> None:
+    """Leases run out at one stage, in the middle of answers: it says so, the leader recomputes."""
+    async with running_chain([4, 7]) as chain:
+        prompts = [f"forgetful {index} " + "w" * 30 * index for index in range(4)]
+        answers = [asyncio.create_task(collect(chain, request(p, 60))) for p in prompts]
+        async for event in chain.inbox.generate(request("clock", 60)):
+            if isinstance(event, Delta) and len(event.tokens) and event.tokens[0] % 4 == 0:
+                chain.stages[where].keep({})
+        for prompt, (tokens, _, _) in zip(prompts, await asyncio.gather(*answers), strict=True):
+            assert tokens == alone(prompt, 60)
+
+
+async def test_a_new_leader_finds_the_conversations_of_the_old_one() -> None:
+    """As far as all stages still hold them."""
+    async with running_chain([4, 7]) as old:
+        first, _, _ = await collect(old, request("r" * 120, 10))
+        await collect(old, request("s" * 120, 10))
+        memories = old.memories
+    held = memories[1].census(None)
+    lost = next(one for one in held if one.tokens[0] == ord("s"))
+    memories[1].keep({one.sequence: len(one.tokens) for one in held if one is not lost})
+    async with running_chain([4, 7], memories=memories) as new:
+        again, _, finished = await collect(new, request("r" * 120, 10))
+        assert again == first
+        assert finished.cached_tokens == 119
+        _, _, finished = await collect(new, request("s" * 120, 10))
+        assert finished.cached_tokens == 0

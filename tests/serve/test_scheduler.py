@@ -1,73 +1,20 @@
-"""The scheduler, driven by a stage that only keeps the books: positions, cache, order."""
+"""The scheduler, driven by a stage that only keeps the books: positions, cache, order, turns."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshinfer.core.request import GREEDY, FinishReason
-from meshinfer.core.step import Sampled, Step
+from meshinfer.core.request import FinishReason, Sampling
+from meshinfer.core.step import Opening, Sampled, Step
 from meshinfer.errors import Overloaded
 from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
 from meshinfer.serve.sequence import Sequence, SequenceState
-
-STOP = 999
-
-
-class BookkeepingStage:
-    """Refuses what a real stage would: gaps, unknown sequences, more cache than there is."""
-
-    def __init__(self, cache_tokens: int, block_size: int) -> None:
-        self.blocks = cache_tokens // block_size
-        self.block_size = block_size
-        self.cached: dict[int, list[int]] = {}
-
-    def run(self, step: Step) -> list[Sampled]:
-        for key in step.released:
-            del self.cached[key]
-        drawn, taken = [], 0
-        for row in step.rows:
-            tokens = self.cached.setdefault(row.sequence, [])
-            assert row.position == len(tokens), "a gap or a repetition in the cache"
-            tokens.extend(step.tokens[taken : taken + row.count])
-            taken += row.count
-            drawn += [Sampled(next_token(tokens), 0.0)] * row.logits
-        assert taken == len(step.tokens)
-        used = sum(-(-len(tokens) // self.block_size) for tokens in self.cached.values())
-        assert used <= self.blocks, "more cache than the plan has"
-        return drawn
-
-
-def next_token(tokens: list[int]) -> int:
-    """Depends on every token, so that a lost or repeated one shows."""
-    return (sum((index + 1) * token for index, token in enumerate(tokens)) * 31 + 7) % 997
-
-
-def sequence(scheduler: Scheduler, prompt: list[int], limit: int) -> Sequence:
-    return Sequence(scheduler.new_key(), list(prompt), len(prompt), GREEDY, limit, (STOP,))
-
-
-def alone(prompt: list[int], limit: int) -> list[int]:
-    tokens = list(prompt)
-    for _ in range(limit):
-        tokens.append(next_token(tokens))
-    return tokens
-
-
-def drive(scheduler: Scheduler, stage: BookkeepingStage, depth: int) -> None:
-    """Run until nothing is left, keeping `depth` steps under way; bounded."""
-    flying: list[tuple[Step, list[Sampled]]] = []
-    for _ in range(100_000):
-        while (step := scheduler.next_step()) is not None:
-            flying.append((step, stage.run(step)))
-            assert len(flying) <= depth
-        if not flying:
-            return
-        step, drawn = flying.pop(0)
-        scheduler.commit(step.number, drawn)
-    pytest.fail("the scheduler never came to rest")
-
+from meshinfer.serve.step_cost import StepCost
+from tests.serve.bookkeeping import STOP, BookkeepingStage, Drive, alone, sequence
 
 REQUESTS = st.lists(
     st.tuples(st.lists(st.integers(0, 996), min_size=1, max_size=90), st.integers(1, 25)),
@@ -76,18 +23,28 @@ REQUESTS = st.lists(
 )
 
 
+def scheduler_of(
+    cache_tokens: int = 4096, stages: int = 1, block_size: int = 32, **limits: int
+) -> Scheduler:
+    return Scheduler(SchedulerLimits(cache_tokens, block_size, **limits), StepCost(stages))
+
+
+def linear(stages: int, fixed_s: float, token_s: float) -> StepCost:
+    curve = [(tokens, fixed_s + token_s * tokens) for tokens in (1, 2, 4, 8, 16, 32, 64, 256)]
+    return StepCost(stages, [curve] * stages)
+
+
 @settings(max_examples=150, deadline=None)
-@given(requests=REQUESTS, depth=st.integers(1, 5), blocks=st.integers(15, 60))
+@given(requests=REQUESTS, stages=st.integers(1, 5), blocks=st.integers(15, 60))
 def test_every_answer_equals_its_lone_run(
-    requests: list[tuple[list[int], int]], depth: int, blocks: int
+    requests: list[tuple[list[int], int]], stages: int, blocks: int
 ) -> None:
-    """Whatever the company, the depth and the shortage of cache."""
-    limits = SchedulerLimits(blocks * 8, depth, block_size=8, step_tokens=24)
-    scheduler, stage = Scheduler(limits), BookkeepingStage(blocks * 8, 8)
-    sequences = [sequence(scheduler, prompt, limit) for prompt, limit in requests]
-    for one in sequences:
-        scheduler.admit(one)
-    drive(scheduler, stage, depth)
+    """Whatever the company, the depth and the shortage of cache; nobody starves."""
+    scheduler = scheduler_of(blocks * 8, stages, 8, step_tokens=24)
+    drive = Drive(scheduler, BookkeepingStage(blocks * 8, 8))
+    sequences = [sequence(prompt, limit) for prompt, limit in requests]
+    scheduler.admit(*sequences)
+    drive.run()
     for one, (prompt, limit) in zip(sequences, requests, strict=True):
         assert one.tokens == alone(prompt, limit)
         assert one.finish is FinishReason.LENGTH
@@ -95,108 +52,334 @@ def test_every_answer_equals_its_lone_run(
     assert scheduler.running == scheduler.waiting == scheduler.in_flight == 0
 
 
-@settings(max_examples=80, deadline=None)
+WORDS = [list(range(10, 50)), list(range(10, 30)) + list(range(60, 90)), list(range(200, 230))]
+
+
+@settings(max_examples=200, deadline=None)
 @given(
-    requests=REQUESTS,
-    depth=st.integers(1, 4),
-    leave=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 30)), max_size=8),
+    asked=st.lists(
+        st.tuples(st.lists(st.sampled_from([0, 1, 2]), max_size=3), st.integers(1, 12)),
+        min_size=1,
+        max_size=10,
+    ),
+    stages=st.integers(1, 3),
+    blocks=st.integers(24, 50),
+    losses=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12),
+    leave=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=4),
 )
-def test_cancelled_requests_leave_no_trace(
-    requests: list[tuple[list[int], int]], depth: int, leave: list[tuple[int, int]]
+def test_shared_beginnings_losses_and_leavers_change_no_answer(
+    asked: list[tuple[list[int], int]],
+    stages: int,
+    blocks: int,
+    losses: list[tuple[int, int]],
+    leave: list[tuple[int, int]],
 ) -> None:
-    limits = SchedulerLimits(800, depth, block_size=8, step_tokens=24)
-    scheduler, stage = Scheduler(limits), BookkeepingStage(800, 8)
-    sequences = [sequence(scheduler, prompt, limit) for prompt, limit in requests]
-    for one in sequences:
-        scheduler.admit(one)
-    flying: list[tuple[Step, list[Sampled]]] = []
+    """Prompts begin alike, the stage loses caches at random, clients go at random (C16, N10)."""
+    scheduler = scheduler_of(blocks * 8, stages, 8, step_tokens=24)
+    stage = BookkeepingStage(blocks * 8, 8)
+    drive = Drive(scheduler, stage)
+    prompts = [sum((WORDS[word] for word in words), []) + [7] for words, _ in asked]
+    sequences = [sequence(prompt, limit) for prompt, (_, limit) in zip(prompts, asked, strict=True)]
     gone: set[int] = set()
-    for turn in range(10_000):
+
+    def interfere(turn: int) -> None:
+        if turn < len(sequences):
+            scheduler.admit(sequences[turn])
         for who, when in leave:
-            if when == turn and who < len(sequences):
+            if when == turn and who < min(turn, len(sequences)):
                 scheduler.end(sequences[who])
-                gone.add(id(sequences[who]))
-        while (step := scheduler.next_step()) is not None:
-            flying.append((step, stage.run(step)))
-        if not flying and turn > 30:
-            break
-        if flying:
-            step, drawn = flying.pop(0)
-            for advance in scheduler.commit(step.number, drawn):
-                assert id(advance.sequence) not in gone
-    left = {who for who, _ in leave}
-    for index, (one, (prompt, limit)) in enumerate(zip(sequences, requests, strict=True)):
-        whole = alone(prompt, limit)
-        assert one.tokens == whole if index not in left else one.tokens == whole[: len(one.tokens)]
-    assert scheduler.running == scheduler.waiting == 0
+                gone.add(who)
+        for when, which in losses:
+            if when == turn and stage.tokens:
+                stage.forget(sorted(stage.tokens)[which % len(stage.tokens)])
+
+    drive.run(interfere, least=70)
+    for index, (one, prompt) in enumerate(zip(sequences, prompts, strict=True)):
+        whole = alone(prompt, asked[index][1])
+        assert one.tokens == (whole if index not in gone else whole[: len(one.tokens)])
+    assert scheduler.running == scheduler.waiting == scheduler.in_flight == 0
+    assert set(stage.tokens) <= set(scheduler.lengths), "a stage holds what nobody will ask for"
 
 
-def test_a_pipeline_of_three_is_filled_by_three_sequences() -> None:
-    scheduler = Scheduler(SchedulerLimits(4096, 3, block_size=32))
-    for _ in range(3):
-        scheduler.admit(sequence(scheduler, [1, 2, 3], 5))
+def test_a_cancelled_sequence_is_released_even_when_nothing_else_runs() -> None:
+    scheduler, stage = scheduler_of(), BookkeepingStage(4096, 32)
+    drive, one = Drive(scheduler, stage), sequence([1, 2, 3], 50)
+    scheduler.admit(one)
+    drive.send()
+    drive.take()
+    scheduler.end(one)
+    drive.send()
+    assert drive.steps[-1].rows == ()
+    assert drive.steps[-1].released == (one.key,)
+    assert stage.tokens == {}
+
+
+def test_who_leaves_the_queue_never_reaches_a_stage() -> None:
+    """A11."""
+    scheduler = scheduler_of(cache_tokens=64, block_size=32)
+    drive = Drive(scheduler, BookkeepingStage(64, 32))
+    sequences = [sequence([index] * 40, 5) for index in range(1, 6)]
+    scheduler.admit(*sequences)
+    drive.send()
+    for one in sequences[2:]:
+        scheduler.end(one)
+    assert scheduler.waiting == 1
+    drive.run()
+    keys = {row.sequence for step in drive.steps for row in step.rows}
+    assert keys == {one.key for one in sequences[:2]}
+
+
+def test_as_many_steps_fly_as_there_are_stages() -> None:
+    scheduler = scheduler_of(stages=3)
+    drive = Drive(scheduler, BookkeepingStage(4096, 32))
+    scheduler.admit(*(sequence([index, 2, 3], 50) for index in range(6)))
+    for _ in range(12):
+        drive.send()
+        drive.take()
+    drive.send()
+    assert [len(step.rows) for step, _ in drive.flying] == [2, 2, 2]
+
+
+def test_long_hops_are_filled_with_more_steps_than_stages() -> None:
+    cost = linear(2, fixed_s=0.01, token_s=0.02)
+    assert cost.groups(8) == 2
+    for _ in range(64):
+        cost.observe(4, [0.09, 0.09], hops_s=0.3)
+    assert cost.groups(8) >= 6
+
+
+def test_prompt_chunks_fill_the_pipeline_and_do_not_wait() -> None:
+    scheduler = Scheduler(SchedulerLimits(4096, 32), linear(2, 0.001, 0.001))
+    scheduler.admit(sequence(list(range(512)), 5))
     steps = [scheduler.next_step() for _ in range(4)]
-    assert [len(step.rows) for step in steps[:3] if step] == [1, 1, 1]
-    assert steps[3] is None
-
-
-def test_prompt_chunks_follow_each_other_without_waiting() -> None:
-    scheduler = Scheduler(SchedulerLimits(4096, 3, block_size=32, step_tokens=100))
-    scheduler.admit(sequence(scheduler, list(range(250)), 5))
-    steps = [scheduler.next_step() for _ in range(3)]
     rows = [step.rows[0] for step in steps if step]
-    assert [(row.position, row.count, row.logits) for row in rows] == [
-        (0, 100, 0),
-        (100, 100, 0),
-        (200, 50, 1),
-    ]
+    assert len(rows) == 3
+    assert rows[0].count <= 128
+    assert [row.position for row in rows] == [rows[0].count * index for index in range(3)]
+    assert [row.logits for row in rows] == [0, 0, 0]
 
 
-def test_a_long_prompt_does_not_stop_those_who_decode() -> None:
-    scheduler = Scheduler(SchedulerLimits(4096, 1, block_size=32, step_tokens=64))
+def test_a_long_prompt_stretches_the_steps_of_others_by_two_at_most() -> None:
+    cost = linear(1, 0.04, 0.004)
+    scheduler = Scheduler(SchedulerLimits(8192, 32), cost)
+    drive = Drive(scheduler, BookkeepingStage(8192, 32))
+    quick = [sequence([index], 200) for index in range(4)]
+    scheduler.admit(*quick)
+    drive.send()
+    drive.take()
+    scheduler.admit(sequence(list(range(4000)), 1))
+    alone_s = cost.slowest(4)
+    assert alone_s is not None
+    for _ in range(100):
+        drive.send()
+        step, _ = drive.flying[0]
+        drive.take()
+        assert {one.key for one in quick} <= {row.sequence for row in step.rows}
+        seconds = cost.slowest(len(step.tokens))
+        assert seconds is not None
+        assert len(step.tokens) > 4
+        assert seconds <= 2.01 * alone_s
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
+    scheduler = scheduler_of(cache_tokens=8192, step_tokens=64)
+    drive = Drive(scheduler, BookkeepingStage(8192, 32))
+    long, short = sequence([1] * 4000, 3), sequence([2] * 30, 3)
+    scheduler.admit(long)
+    drive.send()
+    scheduler.admit(short)
+    for _ in range(4):
+        drive.take()
+        drive.send()
+    assert short.drawn >= 1
+    assert long.pending > 3000
+
+
+def test_one_prompt_in_three_is_not_held_up_much() -> None:
+    """A28: title and tags are asked for together with the chat."""
+
+    def first_token(company: int) -> int:
+        scheduler = scheduler_of(cache_tokens=8192, step_tokens=64)
+        drive = Drive(scheduler, BookkeepingStage(8192, 32))
+        chat = sequence([1] * 500, 3)
+        scheduler.admit(chat)
+        scheduler.admit(*(sequence([2 + index] * 400, 3) for index in range(company)))
+        while not chat.drawn:
+            drive.send()
+            drive.take()
+        return len(drive.steps)
+
+    assert first_token(2) <= 1.5 * first_token(0)
+
+
+def test_users_take_turns() -> None:
+    scheduler = scheduler_of(cache_tokens=64, block_size=32)
+    drive = Drive(scheduler, BookkeepingStage(64, 32))
+    many = [sequence([index] * 30, 20, user="many") for index in range(1, 6)]
+    scheduler.admit(*many)
+    drive.send()
+    one = sequence([9] * 30, 20, user="one")
+    scheduler.admit(one)
+    order: list[int] = []
+    drive.run(lambda turn: order.extend(row.sequence for row in drive.steps[-1].rows))
+    assert order.index(one.key) < order.index(many[3].key)
+
+
+def test_lower_priorities_go_first_and_nobody_is_passed_for_ever() -> None:
+    scheduler = scheduler_of(cache_tokens=32, block_size=32)
+    drive = Drive(scheduler, BookkeepingStage(32, 32))
+    idle = sequence([1] * 20, 1)
+    idle.priority = 5
+    keen = [sequence([2 + index] * 20, 1) for index in range(200)]
+    scheduler.admit(idle, *keen[:1])
+    following = itertools.count(1)
+
+    def feed(turn: int) -> None:
+        if turn < 190:
+            scheduler.admit(keen[next(following)])
+
+    drive.run(feed)
+    order = [row.sequence for step in drive.steps for row in step.rows]
+    assert order[0] == keen[0].key
+    assert 60 < order.index(idle.key) < 70
+
+
+def test_choices_of_one_request_compute_its_prompt_once() -> None:
+    scheduler = scheduler_of(stages=2)
     stage = BookkeepingStage(4096, 32)
-    quick = sequence(scheduler, [5], 50)
-    scheduler.admit(quick)
-    step = scheduler.next_step()
-    assert step is not None
-    scheduler.commit(step.number, stage.run(step))
-    scheduler.admit(sequence(scheduler, list(range(900)), 1))
-    for _ in range(10):
-        step = scheduler.next_step()
-        assert step is not None
-        assert quick.key in {row.sequence for row in step.rows}
-        scheduler.commit(step.number, stage.run(step))
+    prompt = list(range(100))
+    choices = [sequence(prompt, 5) for _ in range(4)]
+    scheduler.admit(*choices)
+    Drive(scheduler, stage).run()
+    assert stage.computed == 100 + 3 + 4 * 4
+    assert [one.cached for one in choices] == [0, 99, 99, 99]
+    assert all(one.tokens == alone(prompt, 5) for one in choices)
 
 
-def test_too_many_waiting_is_said() -> None:
-    scheduler = Scheduler(SchedulerLimits(4096, 1, block_size=32, waiting=2))
-    for _ in range(2):
-        scheduler.admit(sequence(scheduler, [1], 1))
+def test_a_conversation_resumes_from_its_cache() -> None:
+    """M11."""
+    scheduler, stage = scheduler_of(), BookkeepingStage(4096, 32)
+    first = sequence(list(range(300)), 10)
+    scheduler.admit(first)
+    Drive(scheduler, stage).run()
+    computed = stage.computed
+    second = sequence(first.tokens + [5, 6, 7], 4)
+    scheduler.admit(second)
+    Drive(scheduler, stage).run()
+    assert second.cached == 309
+    assert stage.computed - computed == 4 + 3
+    assert second.tokens == alone(first.tokens + [5, 6, 7], 4)
+
+
+def test_kept_prefixes_leave_when_their_room_is_needed() -> None:
+    scheduler = scheduler_of(cache_tokens=256)
+    stage = BookkeepingStage(256, 32)
+    drive = Drive(scheduler, stage)
+    for index in range(10):
+        one = sequence([index] * 100, 20)
+        scheduler.admit(one)
+        drive.run()
+        assert one.tokens == alone([index] * 100, 20)
+    assert scheduler.cache_used == 0
+    assert scheduler.cache_kept > 0.8
+    assert len(stage.tokens) == 2
+
+
+def test_a_prompt_longer_than_what_its_source_leaves_free_starts_nevertheless() -> None:
+    scheduler = scheduler_of(cache_tokens=256)
+    drive = Drive(scheduler, BookkeepingStage(256, 32))
+    first = sequence(list(range(200)), 10)
+    scheduler.admit(first)
+    drive.run()
+    second = sequence(list(range(40)) + [3] * 190, 10)
+    scheduler.admit(second)
+    drive.run()
+    assert second.tokens == alone(list(range(40)) + [3] * 190, 10)
+
+
+def test_a_sequence_that_gives_up_its_cache_is_told_anew() -> None:
+    sampling = Sampling(bias=((3, 1.0),))
+    scheduler = scheduler_of(cache_tokens=128, block_size=32)
+    drive = Drive(scheduler, BookkeepingStage(128, 32))
+    first = sequence([1] * 30, 60)
+    second = sequence([2] * 30, 60, sampling)
+    scheduler.admit(first, second)
+    drive.run()
+    names = [one.sequence for step in drive.steps for one in step.openings]
+    assert len(set(names)) == len(names) > 1
+    openings = [one for step in drive.steps for one in step.openings]
+    assert openings == [Opening(name, 30, sampling.bias) for name in names]
+
+
+def test_what_a_new_leader_inherits_is_used() -> None:
+    old = scheduler_of()
+    stage = BookkeepingStage(4096, 32)
+    first = sequence(list(range(300)), 10)
+    old.admit(first)
+    Drive(old, stage).run()
+    new = scheduler_of()
+    new.inherit(list(stage.tokens.items()))
+    computed = stage.computed
+    second = sequence(first.tokens + [5], 4)
+    new.admit(second)
+    Drive(new, stage).run()
+    assert stage.computed - computed == 4 + 1
+
+
+@pytest.mark.parametrize("limits", [{"waiting": 2}, {"waiting_tokens": 2}])
+def test_too_many_waiting_is_said(limits: dict[str, int]) -> None:
+    scheduler = scheduler_of(**limits)
+    scheduler.admit(*(sequence([1], 1) for _ in range(2)))
     with pytest.raises(Overloaded, match="2 requests wait"):
-        scheduler.admit(sequence(scheduler, [1], 1))
+        scheduler.admit(sequence([1], 1))
+    assert scheduler.waiting == 2
 
 
 def test_a_failed_step_names_its_living_sequences_and_the_rest_go_on() -> None:
-    scheduler = Scheduler(SchedulerLimits(4096, 2, block_size=32))
-    first, second = (sequence(scheduler, [token], 3) for token in (1, 2))
-    scheduler.admit(first)
-    scheduler.admit(second)
+    scheduler = scheduler_of(stages=2, step_tokens=1)
+    first, second = (sequence([token], 3) for token in (1, 2))
+    scheduler.admit(first, second)
     steps = [scheduler.next_step(), scheduler.next_step()]
     assert steps[0] is not None
     failed = scheduler.fail(steps[0].number)
     assert failed == (first,)
     scheduler.end(first)
     assert steps[1] is not None
-    (advance,) = scheduler.commit(steps[1].number, [Sampled(4, 0.0)])
+    (advance,) = scheduler.commit(steps[1].number, [Sampled(4)])
     assert advance.sequence is second
     following = scheduler.next_step()
     assert following is not None
     assert following.released == (first.key,)
 
 
+def test_a_refused_step_is_repeated_but_for_what_is_lost() -> None:
+    scheduler, stage = scheduler_of(stages=2), BookkeepingStage(4096, 32)
+    drive = Drive(scheduler, stage)
+    kept, lost = sequence([1] * 20, 30), sequence([2] * 20, 30)
+    scheduler.admit(kept, lost)
+    for _ in range(6):
+        drive.send()
+        drive.take()
+    names = kept.key, lost.key
+    stage.forget(lost.key)
+    drive.run()
+    assert kept.key == names[0]
+    assert lost.key not in (0, names[1])
+    assert kept.tokens == alone([1] * 20, 30)
+    assert lost.tokens == alone([2] * 20, 30)
+
+
 def test_a_stop_token_ends_the_sequence() -> None:
-    one = Sequence(1, [5], 1, GREEDY, 10, (STOP,))
+    one = Sequence([5], 1, Sampling(), 10, (STOP,))
     one.append(7)
     assert one.finish is None
     one.append(STOP)
     assert one.finish is FinishReason.STOP
+
+
+def test_a_step_says_nothing_of_sequences_that_are_plain() -> None:
+    scheduler = scheduler_of()
+    scheduler.admit(sequence([1, 2], 3))
+    step = scheduler.next_step()
+    assert isinstance(step, Step)
+    assert step.openings == ()

@@ -131,7 +131,7 @@ def test_a_message_over_its_limit_is_refused_before_it_is_sent() -> None:
         registry.pack(Goodbye("x" * 4096))
     with pytest.raises(ProtocolViolation, match="is over its limit"):
         registry.pack(Goodbye("x"), b"payload where none belongs")
-    step = StepFrame(NO_EPOCH, PlanId("p"), 1, 1, 1, 1, (), ())
+    step = StepFrame(NO_EPOCH, PlanId("p"), 1, 1, 1, 1, (), (), ())
     with pytest.raises(ProtocolViolation, match="is over its limit"):
         registry.pack(step, memoryview(bytearray(registry.RING_PAYLOAD + 1)))
 

@@ -14,15 +14,16 @@ from meshinfer.weights.obtain import catalogue_source
 from meshinfer.weights.prepare import prepare
 from tools.agent_process import AgentProcess, command
 from tools.benches.bench_fleet import fleet_of
+from tools.benches.options import BenchOptions
 from tools.benches.report import Report
 from tools.free_ports import free_ports
 
 IDLE_S = 10.0
 
 
-def run(report: Report, models: Path, quick: bool) -> None:
+def run(report: Report, options: BenchOptions) -> None:
     """The second PC has no stage: the first serves alone."""
-    folder = prepare(catalogue_source("smollm2-135m"), models, None, lambda progress: None)
+    folder = prepare(catalogue_source("smollm2-135m"), options.models, None, lambda progress: None)
     with (
         tempfile.TemporaryDirectory() as scratch,
         fleet_of(Path(scratch), folder.path, 1) as agents,

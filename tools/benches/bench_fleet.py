@@ -1,22 +1,26 @@
-"""Two one-core PCs as processes: a fleet for the benches, and questions from many users at once."""
+"""One-core PCs as processes: a fleet for the benches, and questions from many users at once."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.agent_process import AgentProcess, command
 from tools.free_ports import free_ports
+from tools.loads.exchange import Answer, Question, Target, ask
+from tools.loads.figures import first_tokens, together_per_s
 
 START_PATIENCE_S = 240.0
+ANSWER_PATIENCE_S = 300.0
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 
 
@@ -24,7 +28,7 @@ PROMPT = "Write a long story about a lighthouse keeper and the sea."
 class Load:
     """What so many users at once got."""
 
-    tokens_per_s: float  # all users together, from the first token of the last to start
+    tokens_per_s: float  # all users together, while all of them decode
     first_token_s: float  # mean
 
 
@@ -54,40 +58,49 @@ def fleet_of(folder: Path, model: Path, cores: int, *words: str) -> Iterator[lis
                 agent.stop()
 
 
-def load(agent: AgentProcess, model: str, users: int, tokens: int) -> Load:
-    """`users` streams of `tokens` tokens each, started together.
-
-    Counted is the time in which all of them decode: from the moment when the last one has its first
-    token to the end of the first one that ends.
-    """
-    marks: list[list[float]] = [[] for _ in range(users)]
-    started = time.perf_counter()
-    threads = [
-        threading.Thread(target=_ask, args=(agent, model, tokens, mark, index))
-        for index, mark in enumerate(marks)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    begin = max(mark[0] for mark in marks)
-    end = min(mark[-1] for mark in marks)
-    counted = sum(1 for mark in marks for moment in mark if begin < moment <= end)
-    first = sum(mark[0] - started for mark in marks) / users
-    return Load(counted / max(end - begin, 1e-9), first)
+def prompts_of(users: int) -> list[str]:
+    """One a user, short, all different, with long answers."""
+    return [f"{PROMPT} Number {index}." for index in range(users)]
 
 
-def _ask(agent: AgentProcess, model: str, tokens: int, marks: list[float], index: int) -> None:
-    body = {
+def chat(model: str, messages: Sequence[dict[str, str]] | str, tokens: int) -> dict[str, Any]:
+    """The body of a greedy, streamed question."""
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    return {
         "model": model,
-        "messages": [{"role": "user", "content": f"{PROMPT} Number {index}."}],
+        "messages": list(messages),
         "temperature": 0,
         "max_tokens": tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
     }
-    for chunk in agent.api.chat(body):
-        if any(choice["delta"].get("content") is not None for choice in chunk["choices"]):
-            marks.append(time.perf_counter())
-    marks.pop(0)  # the opening chunk with the role
+
+
+def load(url: str, model: str, users: int, tokens: int) -> Load:
+    """`users` streams of `tokens` tokens each, started together. Ends the bench when one fails."""
+    questions = [Question(chat(model, prompt, tokens)) for prompt in prompts_of(users)]
+    answers = asyncio.run(ask_together(Target.parse(url), questions))
+    try:
+        speed = together_per_s(answers)
+    except ValueError as error:
+        raise SystemExit(f"{users} users at {url}: {error}.") from error
+    firsts = first_tokens(answers)
+    return Load(speed, sum(firsts) / len(firsts))
+
+
+async def ask_together(target: Target, questions: Sequence[Question]) -> list[Answer]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ask(target, one, ANSWER_PATIENCE_S)) for one in questions]
+    return [task.result() for task in tasks]
+
+
+def ask_once(url: str, question: Question) -> Answer:
+    """One answer. Ends the bench when there is none."""
+    answer = asyncio.run(ask(Target.parse(url), question, ANSWER_PATIENCE_S))
+    if answer.fault is not None or not answer.marks:
+        raise SystemExit(f"{url} gave no answer: {answer.fault or 'no text'}.")
+    return answer
 
 
 def _joined(agents: list[AgentProcess]) -> str:
@@ -115,4 +128,5 @@ def _wait_ready(agents: list[AgentProcess]) -> None:
             if words is not None:
                 raise SystemExit(f"{agent.name} ended: {words}")
         time.sleep(0.2)
-    raise SystemExit("The fleet was not ready in time:\n" + "\n".join(one.log for one in agents))
+    lines = [line for one in agents for line in one.log.splitlines()[-10:]]
+    raise SystemExit("The fleet was not ready in time:\n" + "\n".join(lines))

@@ -28,6 +28,7 @@ from meshinfer.weights.export.torchvision_guard import hide_torchvision
 from meshinfer.weights.progress import untold
 from meshinfer.weights.wheels import fetch
 from tools.benches.half_precision import make_half
+from tools.benches.options import BenchOptions
 from tools.benches.report import Report
 
 ROUNDS = 3
@@ -46,16 +47,16 @@ class Cost:
     seconds: float
 
 
-def run(report: Report, models: Path, quick: bool) -> None:
+def run(report: Report, options: BenchOptions) -> None:
     export_versions()
     hide_torchvision()
     # optimum-cli wants a group that divides every row, and SmolLM2's have 576 values.
-    name, group = ("smollm2-135m", 64) if quick else ("qwen2.5-coder-1.5b", 128)
-    folder = models / ".export"
+    name, group = ("smollm2-135m", 64) if options.quick else ("qwen2.5-coder-1.5b", 128)
+    folder = options.models / ".export"
     gguf = fetch(Catalogue.load().find(ModelId(name)), folder / "gguf", untold)
     checkpoint = make_half(gguf, folder / name)
     ours, theirs = [], []
-    for _ in range(1 if quick else ROUNDS):
+    for _ in range(1 if options.quick else ROUNDS):
         there, here = folder / "theirs", folder / "ours"
         theirs.append(_measured(_optimum(checkpoint, there, group), there))
         ours.append(_measured(_meshinfer(checkpoint, here, group), here))

@@ -8,35 +8,34 @@ from __future__ import annotations
 
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
-from meshinfer.core.request import ChatMessage
+from meshinfer.core.request import GREEDY, ChatMessage
 from meshinfer.core.step import Row, Step
 from meshinfer.engine.configuration import StageOptions, properties
 from meshinfer.engine.paged import PagedStage
-from meshinfer.engine.sampling import draw
+from meshinfer.engine.sampling import DrawRow, draw
 from meshinfer.engine.tokenizer import GenAiTokenizer
 from meshinfer.node.even_cuts import even_cut
 from meshinfer.node.verify import verify
-from meshinfer.serve.stage_worker import logit_rows
 from meshinfer.weights.cut import cut
 from meshinfer.weights.folder import ModelFolder
 from meshinfer.weights.obtain import catalogue_source
 from meshinfer.weights.prepare import prepare
 from tools.benches.cutting import measure
+from tools.benches.options import BenchOptions
 from tools.benches.report import Report
 
 PROMPT = (ChatMessage("user", "Explain in detail how a bicycle stays upright."),)
 ROUNDS = 5
 
 
-def run(report: Report, models: Path, quick: bool) -> None:
-    names = ["smollm2-135m"] if quick else ["smollm2-135m", "qwen2.5-coder-1.5b"]
+def run(report: Report, options: BenchOptions) -> None:
+    names = ["smollm2-135m"] if options.quick else ["smollm2-135m", "qwen2.5-coder-1.5b"]
     for name in names:
-        folder = prepare(catalogue_source(name), models, None, lambda progress: None)
-        parity(report, folder, tokens=48 if quick else 96, last=name == names[-1])
-        exactness(report, folder, quick)
+        folder = prepare(catalogue_source(name), options.models, None, lambda progress: None)
+        parity(report, folder, tokens=48 if options.quick else 96, last=name == names[-1])
+        exactness(report, folder, options.quick)
     cutting(report, folder)
 
 
@@ -100,7 +99,7 @@ def chain_speed(stages: list[PagedStage], prompt: list[int], tokens: int, sequen
             hidden = stage.forward(step, hidden)
         assert hidden is not None
         position += len(new)
-        new = [draw(hidden, logit_rows(step))[0].token]
+        new = [draw(hidden, [DrawRow(GREEDY, position)])[0].token]
         if number == 0:
             began = time.perf_counter()
     return (tokens - 1) / (time.perf_counter() - began)

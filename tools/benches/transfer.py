@@ -25,6 +25,7 @@ from meshinfer.core.model import StageManifest, UnitRange
 from meshinfer.link.identity import found, join
 from meshinfer.weights.manifest import build_manifest, describe_file, manifest_to_json
 from meshinfer.weights.store import Store
+from tools.benches.options import BenchOptions
 from tools.benches.report import Report
 from tools.free_ports import free_ports
 
@@ -79,9 +80,9 @@ class Pc:
         self._process.wait(timeout=20)
 
 
-def run(report: Report, models: Path, quick: bool) -> None:
-    size = 256 * MB if quick else 1000 * MB
-    shared = 60 * MB if quick else 200 * MB
+def run(report: Report, options: BenchOptions) -> None:
+    size = 256 * MB if options.quick else 1000 * MB
+    shared = 60 * MB if options.quick else 200 * MB
     print(f"stores are in {'memory (/dev/shm)' if _MEMORY.is_dir() else 'the temporary folder'}")
     _speed_and_ring(report, size)
     _followers(report, shared)

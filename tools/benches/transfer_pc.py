@@ -133,7 +133,18 @@ class BenchPc:
         while True:
             number += 1
             began = time.perf_counter()
-            await out.send(StepFrame(NO_EPOCH, PlanId("bench"), number, 0, 1, 1, (), ()), payload)
+            frame = StepFrame(
+                epoch=NO_EPOCH,
+                plan=PlanId("bench"),
+                edge=0,
+                step=number,
+                rows=1,
+                tokens=1,
+                released=(),
+                openings=(),
+                timings=(),
+            )
+            await out.send(frame, payload)
             await self._dialled.receive()
             self._trips.append(time.perf_counter() - began)
             await asyncio.sleep(STEP_EVERY_S)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshinfer.api.stop import StopFilter
+from meshinfer.serve.stop_filter import StopFilter
 
 
 def shown(stops: tuple[str, ...], parts: list[str]) -> tuple[str, bool]:
@@ -49,6 +49,31 @@ def test_only_what_may_become_a_stop_is_held_back() -> None:
     assert stop.feed("E") == ("EN", False)
     assert stop.finish() == "E"
     assert stop.finish() == ""
+
+
+def test_without_stops_nothing_is_ever_held_back() -> None:
+    stop = StopFilter(())
+    assert stop.feed("a") == ("a", False)
+    assert stop.finish() == ""
+
+
+def test_a_long_stop_is_found_and_released_in_small_parts() -> None:
+    long = "ab" * 500
+    assert shown((long,), ["x", *long, "y"]) == ("x", True)
+    assert shown((long,), ["x", *long[:-1], "y"]) == (f"x{long[:-1]}y", False)
+
+
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=6), min_size=1, max_size=3),
+    st.text("ab", max_size=9),
+)
+def test_exactly_the_longest_beginning_of_a_stop_is_held(stops: list[str], text: str) -> None:
+    stop = StopFilter(tuple(stops))
+    safe, stopped = stop.feed(text)
+    if not stopped:
+        ends = [text[start:] for start in range(len(text) + 1)]
+        held = next(one for one in ends if any(whole.startswith(one) for whole in stops))
+        assert (safe, stop.finish()) == (text.removesuffix(held), held)
 
 
 @given(

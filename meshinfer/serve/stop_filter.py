@@ -12,7 +12,6 @@ class StopFilter:
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
-        self._longest = max((len(stop) for stop in stops), default=0)
         self._held = ""
 
     def feed(self, text: str) -> tuple[str, bool]:
@@ -20,6 +19,8 @@ class StopFilter:
 
         Neither the stop string nor anything behind it is ever returned.
         """
+        if not self._stops:
+            return text, False
         text = self._held + text
         found = self._first_stop(text)
         if found is not None:
@@ -41,8 +42,17 @@ class StopFilter:
 
     def _possible_start(self, text: str) -> int:
         """Length of the longest end of `text` that begins a stop string."""
-        for length in range(min(self._longest - 1, len(text)), 0, -1):
-            tail = text[-length:]
-            if any(stop.startswith(tail) for stop in self._stops):
-                return length
-        return 0
+        return max(_overlap(text, stop) for stop in self._stops)
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that begins `stop` and is shorter than it.
+
+    Looks only where `stop` may begin: a long stop costs no more than a short one in most text.
+    """
+    start = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while start >= 0:
+        if stop.startswith(text[start:]):
+            return len(text) - start
+        start = text.find(stop[0], start + 1)
+    return 0

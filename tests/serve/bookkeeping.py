@@ -1,0 +1,103 @@
+"""A stage that only keeps the books: it refuses what a real one would, and draws by arithmetic."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from meshinfer.core.request import GREEDY, Sampling
+from meshinfer.core.step import Sampled, Step
+from meshinfer.engine.blocks import BlockTable
+from meshinfer.errors import CacheLost
+from meshinfer.serve import sequence as sequences
+from meshinfer.serve.scheduler import Advance, Scheduler
+
+STOP = 999
+
+
+class BookkeepingStage:
+    """The block table of the real engines, and the tokens of every sequence."""
+
+    def __init__(self, cache_tokens: int, block_size: int) -> None:
+        self.table = BlockTable(cache_tokens // block_size, block_size)
+        self.tokens: dict[int, list[int]] = {}
+        self.computed = 0
+
+    def run(self, step: Step) -> list[Sampled] | CacheLost:
+        self.table = self.table.released(step.released)
+        for key in step.released:
+            self.tokens.pop(key, None)
+        try:
+            placement = self.table.placed(step.rows)
+        except CacheLost as lost:
+            return lost
+        self.table = placement.table
+        before = {key: list(tokens) for key, tokens in self.tokens.items()}
+        drawn, taken = [], 0
+        for row in step.rows:
+            source = row.sequence if row.fork_from is None else row.fork_from
+            held = before.get(source, [])[: row.position]
+            assert len(held) == row.position, "a gap in the cache"
+            new = list(step.tokens[taken : taken + row.count])
+            taken += row.count
+            self.tokens[row.sequence] = held + new
+            drawn += [Sampled(next_token(held + new))] * row.logits
+        assert taken == len(step.tokens)
+        self.computed += taken
+        return drawn
+
+    def forget(self, key: int) -> None:
+        """As if its lease had run out."""
+        self.table = self.table.released((key,))
+        self.tokens.pop(key, None)
+
+
+def next_token(tokens: Sequence[int]) -> int:
+    """Depends on every token, so that a lost or repeated one shows."""
+    return (sum((index + 1) * token for index, token in enumerate(tokens)) * 31 + 7) % 997
+
+
+def sequence(
+    prompt: list[int], limit: int, sampling: Sampling = GREEDY, user: str = ""
+) -> sequences.Sequence:
+    return sequences.Sequence(list(prompt), len(prompt), sampling, limit, (STOP,), user=user)
+
+
+def alone(prompt: list[int], limit: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(limit):
+        tokens.append(next_token(tokens))
+    return tokens
+
+
+class Drive:
+    """Steps go through the stage in order and come back in order; `before_each` may interfere."""
+
+    def __init__(self, scheduler: Scheduler, stage: BookkeepingStage) -> None:
+        self.scheduler = scheduler
+        self.stage = stage
+        self.flying: deque[tuple[Step, list[Sampled] | CacheLost]] = deque()
+        self.steps: list[Step] = []
+
+    def send(self) -> None:
+        while (step := self.scheduler.next_step()) is not None:
+            self.steps.append(step)
+            self.flying.append((step, self.stage.run(step)))
+
+    def take(self) -> list[Advance]:
+        step, outcome = self.flying.popleft()
+        if isinstance(outcome, CacheLost):
+            self.scheduler.recompute(step.number, outcome.sequences)
+            return []
+        return self.scheduler.commit(step.number, outcome)
+
+    def run(self, before_each: Callable[[int], None] = lambda turn: None, least: int = 0) -> None:
+        """Until nothing is left; bounded."""
+        for turn in range(2_000):
+            before_each(turn)
+            self.send()
+            if self.flying:
+                self.take()
+            elif turn >= least:
+                return
+        raise AssertionError("the scheduler never came to rest")
