@@ -30,7 +30,7 @@ from meshinfer.engine.calibration_plan import (
 from meshinfer.engine.configuration import Configuration
 from meshinfer.engine.selftest import self_test
 from meshinfer.engine.stage import Stage
-from meshinfer.engine.step_timing import Clock, measure
+from meshinfer.engine.step_timing import Clock, lower, measure
 from meshinfer.errors import MeshInferError
 
 BUDGET_S = 90.0
@@ -71,6 +71,7 @@ class Calibration:
         self._begin = clock()
         self._deadline = self._begin + budget_s
         self._longest_s = 0.0
+        self._loads = 0
         self._trials: tuple[Trial, ...] = ()
         self._kind = InputKind.INVENTED
         self._reference: NDArray[Any] | None = None
@@ -79,7 +80,7 @@ class Calibration:
     @property
     def progress(self) -> float:
         """0..1."""
-        return min(1.0, len(self._trials) / MOST_TRIALS)
+        return min(1.0, self._loads / MOST_TRIALS)
 
     def next(self) -> Configuration | None:
         """What `attempt` is to try; None when there is no more, or no time."""
@@ -89,13 +90,20 @@ class Calibration:
 
     def attempt(self, configuration: Configuration) -> Trial:
         """Load it, measure it, judge it, close it. Blocks for seconds. Whatever fails becomes a
-        reason in the trial."""
+        reason in the trial. What was tried before is only measured again."""
         begin = self._clock()
+        earlier = next((one for one in self._trials if one.configuration == configuration), None)
         try:
-            trial = self._loaded_and_tried(configuration)
+            if earlier is None:
+                trial = self._loaded_and_tried(configuration)
+            else:
+                trial = self._confirmed(earlier)
         except MeshInferError as error:
             trial = Trial(configuration, refused=error.cause)
-        self._trials = (*self._trials, trial)
+        # The list may have changed meanwhile: the reference judges the start.
+        others = tuple(one for one in self._trials if one.configuration != configuration)
+        self._trials = (*others, trial)
+        self._loads += 1
         self._longest_s = max(self._longest_s, self._clock() - begin)
         return trial
 
@@ -110,6 +118,16 @@ class Calibration:
             return self._tried(configuration, stage)
         finally:
             stage.close()
+
+    def _confirmed(self, earlier: Trial) -> Trial:
+        """Measured again; of both times the lower count."""
+        assert earlier.curve is not None, "only what was measured is in doubt"
+        stage = self._factory(earlier.configuration)
+        try:
+            curve = measure(stage, self._clock, deadline_s=self._deadline).curve
+        finally:
+            stage.close()
+        return replace(earlier, curve=lower(earlier.curve, curve), is_confirmed=True)
 
     def _tried(self, configuration: Configuration, stage: Stage) -> Trial:
         inputs = calibration_input(self._folder, stage.shape)

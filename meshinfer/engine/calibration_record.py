@@ -109,6 +109,7 @@ def _trial_fields(trial: Trial) -> dict[str, Any]:
         "is_complete": trial.is_complete,
         "accuracy": None if accuracy is None else asdict(accuracy),
         "refused": trial.refused,
+        "is_confirmed": trial.is_confirmed,
     }
 
 
@@ -120,6 +121,7 @@ def _trial(fields: dict[str, Any]) -> Trial:
         is_complete=bool(fields["is_complete"]),
         accuracy=accuracy and Accuracy(**accuracy),
         refused=str(fields["refused"]),
+        is_confirmed=bool(fields["is_confirmed"]),
     )
 
 

@@ -85,9 +85,9 @@ def measure(
         first = _measured(bench, chosen, is_hopeless)
         if bench.is_late or (first.is_complete and bench.is_steady(first.curve)):
             return first
-        second = _measured(bench, chosen, lambda curve: is_hopeless(_lower(first.curve, curve)))
+        second = _measured(bench, chosen, lambda curve: is_hopeless(lower(first.curve, curve)))
         is_complete = first.is_complete or second.is_complete
-        return Timing(_lower(first.curve, second.curve), is_complete)
+        return Timing(lower(first.curve, second.curve), is_complete)
     finally:
         bench.release()
 
@@ -115,8 +115,8 @@ def _measured(bench: _Bench, sizes: Sizes, is_hopeless: Callable[[StepCurve], bo
     return Timing(curve(), True)
 
 
-def _lower(one: StepCurve, other: StepCurve) -> StepCurve:
-    """Of every size that either has, the lower time."""
+def lower(one: StepCurve, other: StepCurve) -> StepCurve:
+    """Of every size that either has, the lower time: that of the quieter moment."""
     return StepCurve(
         _lower_points(one.decode, other.decode), _lower_points(one.prefill, other.prefill)
     )

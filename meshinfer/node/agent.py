@@ -107,8 +107,9 @@ class Agent:
             # taken down in the reverse order of this list:
             # 6. threads, when nothing uses them any more
             stack.callback(self._close_threads)
-            # 5. outgoing connections
+            # 5. outgoing connections, and stages that wait for a plan
             stack.push_async_callback(dialer.close)
+            stack.push_async_callback(self._stages.close)
             # 4. the port for other PCs
             await server.start(self._ports.agent)
             stack.push_async_callback(server.close)

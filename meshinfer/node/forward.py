@@ -138,7 +138,10 @@ class ForwardDesk:
         param = error.param if isinstance(error, InvalidRequest) else None
         with contextlib.suppress(PeerLost):
             await self._mesh.send(
-                asker, AskFailed(request, error.code, error.cause, error.remedy, param)
+                asker,
+                AskFailed(
+                    request, error.code, error.cause, error.remedy, param, error.retry_after_s
+                ),
             )
 
 
@@ -154,6 +157,7 @@ def _wrapped(request: RequestId, event: Event) -> Answer:
 
 def _error(failed: AskFailed) -> MeshInferError:
     error = from_code(failed.code, failed.cause, failed.remedy)
+    error.retry_after_s = failed.retry_after_s
     if isinstance(error, InvalidRequest):
         error.param = failed.param
     return error

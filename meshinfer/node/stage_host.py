@@ -1,8 +1,9 @@
 """The stage host process: one stage, its cache, its two ring links. Started by the agent only.
 
-Takes one StageJob on standard input, tells StageNews on standard output, joins the ring on StageGo,
-and ends when the ring breaks or the agent is gone. OpenVINO runs on the engine's thread, never on
-the event loop.
+Takes a StageJob on standard input, tells StageNews on standard output, joins the ring on StageGo.
+When the plan is over or the ring breaks, it keeps the stage and waits for the next job, which wants
+the same stage; it ends when the agent closes its input. OpenVINO runs on the engine's thread, never
+on the event loop.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from meshinfer.node.calibrated_stage import DEFAULT, LoadedStage, StageOrder, lo
 from meshinfer.node.child import ParentPipe
 from meshinfer.node.ring_ends import consume, expect_consumer
 from meshinfer.node.stage_job import ring_facts
+from meshinfer.serve.stage_memory import StageMemory
 from meshinfer.serve.stage_worker import StageWorker
 from meshinfer.weights.store import Store
-from meshinfer.wire.child import StageJob, StageNews
+from meshinfer.wire.child import StageGo, StageJob, StageLeave, StageNews
 from meshinfer.wire.commit import StagePhase
 
 log = logging.getLogger(__name__)
@@ -70,20 +72,59 @@ async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> L
 
 
 async def serve(job: StageJob, pipe: ParentPipe) -> None:
-    """Until the ring breaks (an error) or the agent is gone (PeerLost)."""
+    """One plan after another with the same stage. Ends by PeerLost when the agent is gone, by
+    StageFailed when the stage cannot be loaded."""
     trust = Trust(load(Path(job.state_folder)))
     engine = EngineThread()
     try:
         with let_go(Path(job.stage_folder) / "openvino_model.bin"):
-            stage = (await load_stage(engine, job, pipe)).stage
-        await join_ring(
-            job, pipe, trust, StageWorker(stage, engine, ring_facts(job), job.stage, time.monotonic)
-        )
+            loaded = await load_stage(engine, job, pipe)
+        memory = StageMemory(loaded.stage, job.context_length, time.monotonic)
+        while True:
+            worker = StageWorker(memory, engine, ring_facts(job), job.stage, time.monotonic)
+            pipe.send(await one_plan(job, pipe, trust, worker))
+            job = await next_job(pipe)
     finally:
         await engine.close()
 
 
-async def join_ring(job: StageJob, pipe: ParentPipe, trust: Trust, worker: StageWorker) -> None:
+async def one_plan(job: StageJob, pipe: ParentPipe, trust: Trust, worker: StageWorker) -> StageNews:
+    """From ready to the end of the plan: how it ended."""
+    go = asyncio.Event()
+    try:
+        await together(join_ring(job, pipe, go, trust, worker), obey(pipe, go))
+    except Left:
+        return StageNews(StagePhase.PARKED, 1.0)
+    except MeshInferError as error:
+        return failure(error)
+    raise AssertionError("a ring never ends by itself")
+
+
+class Left(Exception):
+    """The agent took the stage out of its plan."""
+
+
+async def obey(pipe: ParentPipe, go: asyncio.Event) -> None:
+    """Raises Left; PeerLost when the agent is gone."""
+    while True:
+        match await pipe.receive():
+            case StageGo():
+                go.set()
+            case StageLeave():
+                raise Left
+
+
+async def next_job(pipe: ParentPipe) -> StageJob:
+    """Of the same stage: the agent sees to that. Raises PeerLost when it is gone."""
+    while True:
+        message = await pipe.receive()
+        if isinstance(message, StageJob):
+            return message
+
+
+async def join_ring(
+    job: StageJob, pipe: ParentPipe, go: asyncio.Event, trust: Trust, worker: StageWorker
+) -> None:
     """Listen for the consumer, say ready, dial the producer on `go`, then work."""
     facts = ring_facts(job)
     consumer = expect_consumer(facts, edge=job.stage + 1, consumer=job.consumer)
@@ -92,17 +133,21 @@ async def join_ring(job: StageJob, pipe: ParentPipe, trust: Trust, worker: Stage
     try:
         await server.start(job.listen)
         pipe.send(StageNews(StagePhase.READY, 1.0))
-        await pipe.receive()  # StageGo
+        await go.wait()
         # One after the other is enough: who dials us waits for our greeting, whom we dial greets
         # at once.
         upstream = await consume(dialer, facts, job.stage, job.producer, job.producer_addresses)
         downstream = await consumer.link()
         pipe.send(StageNews(StagePhase.SERVING, 1.0))
-        await together(worker.run(upstream, downstream), pipe.closed())
+        await worker.run(upstream, downstream)
     finally:
         consumer.release()
         await dialer.close()
         await server.close()
+
+
+def failure(error: MeshInferError) -> StageNews:
+    return StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000])
 
 
 async def run() -> int:
@@ -115,7 +160,7 @@ async def run() -> int:
         with Store(folder.parent.parent).in_use(Digest(folder.name)):
             await serve(job, pipe)
     except MeshInferError as error:
-        pipe.send(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))
+        pipe.send(failure(error))
         return 1
     return 0
 

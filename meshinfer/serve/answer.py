@@ -35,7 +35,8 @@ class Answer:
         nor of what follows, is in any Delta."""
         sequence = self.sequence
         # the token that ended the answer is no part of its text
-        spoken = drawn[:-1] if sequence.finish is FinishReason.STOP else drawn
+        ended = sequence.finish is not None and drawn[-1].token in sequence.stop_tokens
+        spoken = drawn[:-1] if ended else drawn
         text, stopped = self.stops.feed("".join(self.text.feed(one.token) for one in spoken))
         if not stopped and sequence.finish is not None:
             rest, stopped = self.stops.feed(self.text.finish())
@@ -67,4 +68,3 @@ class Answer:
             one.logprob,
             tuple((names.get(token, b""), value) for token, value in one.alternatives),
         )
-

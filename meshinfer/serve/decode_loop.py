@@ -46,7 +46,10 @@ class DecodeLoop:
         try:
             await self._agree()
             await together(
-                self._send_steps(), self._take_outcomes(inbox), self._watch_ring(), self._renew()
+                self._send_steps(inbox),
+                self._take_outcomes(inbox),
+                self._watch_ring(),
+                self._renew(),
             )
         except MeshInferError as error:
             inbox.close(error)
@@ -62,7 +65,7 @@ class DecodeLoop:
         self._scheduler.inherit([(one.sequence, one.tokens.tolist()) for one in held])
         await self._ring.keep(self._scheduler.lengths)
 
-    async def _send_steps(self) -> None:
+    async def _send_steps(self, inbox: Inbox) -> None:
         while True:
             await self._work.wait()
             self._work.clear()
@@ -71,6 +74,8 @@ class DecodeLoop:
                 await self._ring.keep(self._scheduler.lengths)
             while (step := self._scheduler.next_step()) is not None:
                 await self._ring.send(step)
+            for sequence, error in self._scheduler.take_failed():
+                inbox.fail([sequence], error)
 
     async def _renew(self) -> None:
         while True:

@@ -15,7 +15,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 from meshinfer.core.step import Opening, Row, Sampled, Step
-from meshinfer.errors import Overloaded
+from meshinfer.errors import InvalidRequest, Overloaded
 from meshinfer.serve.cache_book import CacheBook
 from meshinfer.serve.prefix_cache import PrefixCache, common_length
 from meshinfer.serve.sequence import Sequence, SequenceState
@@ -69,6 +69,7 @@ class Scheduler:
         self._running: list[Sequence] = []  # in the order of their starts
         self._flights: dict[int, list[tuple[Row, Sequence]]] = {}
         self._released: list[int] = []
+        self._failed: list[tuple[Sequence, InvalidRequest]] = []
         self._sources: set[int] = set()  # what rows of the step that is being made fork from
         self._is_draining = False  # no new steps until those in flight are back
         self._next_step = 0
@@ -184,13 +185,30 @@ class Scheduler:
                 continue  # cancelled while the step was under way
             sequence.ready_since = self._commits
             sequence.confirmed = row.position + row.count
-            for one in own:
-                sequence.append(one.token)
-            if sequence.finish is not None:
-                self.end(sequence)
-            if own:
+            if own and self._append(sequence, own):
                 advances.append(Advance(sequence, tuple(own)))
         return advances
+
+    def _append(self, sequence: Sequence, drawn: SequenceOf[Sampled]) -> bool:
+        """False when its grammar gave up: it has failed."""
+        try:
+            for one in drawn:
+                sequence.append(one.token)
+        except InvalidRequest as error:
+            self._fail(sequence, error)
+            return False
+        if sequence.finish is not None:
+            self.end(sequence)
+        return True
+
+    def take_failed(self) -> list[tuple[Sequence, InvalidRequest]]:
+        """Sequences that ended by themselves since the last call, with the reason."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def _fail(self, sequence: Sequence, error: InvalidRequest) -> None:
+        self.end(sequence)
+        self._failed.append((sequence, error))
 
     def fail(self, step: int) -> tuple[Sequence, ...]:
         """A stage could not compute this step: its living sequences, which the caller ends."""
@@ -241,7 +259,7 @@ class Scheduler:
             if len(chosen) == min(share, self._limits.step_rows):
                 break
             if sequence.state is SequenceState.RUNNING and self._room_for(sequence, 1):
-                chosen.append((self._take(sequence, 1), sequence))
+                self._take(chosen, sequence, 1)
         self._choose_prompts(chosen, share)
         return chosen
 
@@ -285,7 +303,7 @@ class Scheduler:
             return 0
         if not self._room_for(sequence, count):
             return 0
-        chosen.append((self._take(sequence, count), sequence))
+        self._take(chosen, sequence, count)
         return count
 
     def _start_next(self, chosen: list[tuple[Row, Sequence]], budget: int) -> int:
@@ -303,7 +321,7 @@ class Scheduler:
                 return 0  # nobody smaller goes first, or the large ones would starve
             self._start(sequence, length)
             count = min(sequence.pending, budget)
-            chosen.append((self._take(sequence, count, fork), sequence))
+            self._take(chosen, sequence, count, fork)
             return count
         return 0
 
@@ -348,26 +366,31 @@ class Scheduler:
             sequence.cached = length
         self._running.append(sequence)
 
-    def _take(self, sequence: Sequence, count: int, fork: int | None = None) -> Row:
-        """The next `count` tokens of a sequence as a row, on their way from now on."""
+    def _take(
+        self,
+        chosen: list[tuple[Row, Sequence]],
+        sequence: Sequence,
+        count: int,
+        fork: int | None = None,
+    ) -> None:
+        """The next `count` tokens of a sequence become a row, on their way from now on."""
+        logits = 1 if count == sequence.pending else 0
+        mask = b""
+        if logits and sequence.constraint is not None:
+            try:
+                mask = sequence.constraint.mask()
+            except InvalidRequest as error:
+                self._fail(sequence, error)
+                return
         if fork is not None:
             self._sources.add(fork)
             self._prefixes.touch(fork)
         self._book.note(sequence.key, sequence.scheduled, count, fork)
-        logits = 1 if count == sequence.pending else 0
-        constraint = sequence.constraint
-        row = Row(
-            sequence=sequence.key,
-            position=sequence.scheduled,
-            count=count,
-            logits=logits,
-            sampling=sequence.sampling,
-            fork_from=fork,
-            mask=constraint.mask() if constraint is not None and logits else b"",
-        )
+        sampling, position = sequence.sampling, sequence.scheduled
+        row = Row(sequence.key, position, count, logits, sampling, fork, mask)
+        chosen.append((row, sequence))
         sequence.scheduled += count
         sequence.in_flight += 1
-        return row
 
     def _room_for(self, sequence: Sequence, count: int) -> bool:
         """Make room for `count` more tokens, if need be at the cost of later sequences."""

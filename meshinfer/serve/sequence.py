@@ -20,10 +20,15 @@ class Constraint(Protocol):
     """A grammar that the answer follows (engine.grammar)."""
 
     def mask(self) -> bytes:
-        """Tokens that may come next, a bit each."""
+        """Tokens that may come next, a bit each. Raises InvalidRequest where none can."""
         ...
 
     def accept(self, token: int) -> None: ...
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing may follow."""
+        ...
 
 
 @dataclass(slots=True)
@@ -67,12 +72,16 @@ class Sequence:
         return self.pending <= 1 and self.scheduled > 0
 
     def append(self, token: int) -> None:
-        """Take a drawn token; sets `finish` at a stop token or at the limit."""
+        """Take a drawn token; sets `finish` at a stop token, at the end of the grammar or at the
+        limit. Raises InvalidRequest when the grammar gives up."""
         self.tokens.append(token)
         if token in self.stop_tokens:
             self.finish = FinishReason.STOP
             return
         if self.constraint is not None:
             self.constraint.accept(token)
+            if self.constraint.is_complete:
+                self.finish = FinishReason.STOP
+                return
         if self.drawn >= self.limit:
             self.finish = FinishReason.LENGTH

@@ -45,6 +45,11 @@ class StageGo:
 
 
 @dataclass(frozen=True, slots=True)
+class StageLeave:
+    """The plan is over: leave the ring and keep the stage for the next job."""
+
+
+@dataclass(frozen=True, slots=True)
 class StageNews:
     phase: StagePhase
     progress: float

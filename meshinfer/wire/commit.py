@@ -57,6 +57,7 @@ class StagePhase(StrEnum):
     TESTING = "testing"
     READY = "ready"
     SERVING = "serving"
+    PARKED = "parked"  # between plans; between an agent and its stage host only
     FAILED = "failed"
 
 

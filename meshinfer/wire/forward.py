@@ -38,6 +38,7 @@ class AskFailed:
     cause: str
     remedy: str
     param: str | None
+    retry_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

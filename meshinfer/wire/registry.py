@@ -89,6 +89,7 @@ CHILD_MESSAGES: dict[int, tuple[type, Limits]] = {
     80: (child.StageJob, Limits(256 * _K, 0)),
     81: (child.StageNews, _SMALL),
     82: (child.StageGo, _SMALL),
+    83: (child.StageLeave, _SMALL),
     96: (child.WeightsJob, Limits(16 * _K, 0)),
     97: (child.WeightsNews, _SMALL),
     98: (child.WeightsDone, Limits(4 * _M, 0)),

@@ -43,7 +43,8 @@ def run(
     device = ScriptedDevice(script, units)
     result = calibrate(Calibration(space, device.load, folder, device.clock, budget_s))
     assert device.is_idle
-    assert len(device.loaded) == len(result.trials) <= MOST_TRIALS
+    confirmed = sum(one.is_confirmed for one in result.trials)
+    assert len(device.loaded) == len(result.trials) + confirmed <= MOST_TRIALS
     assert result.took_s == pytest.approx(device.clock.now)
     return result, device
 
@@ -68,6 +69,27 @@ def test_a_faster_configuration_is_found() -> None:
         return Behaviour(usual(configuration).step_s * share, 0.001)
 
     assert str(run(script)[0].chosen) == "f32/128/f32/4"
+
+
+def test_a_start_that_was_measured_in_a_busy_time_is_measured_again() -> None:
+    calls: list[int] = []
+
+    def busy(tokens: int) -> float:
+        calls.append(tokens)
+        return 1.5
+
+    def script(configuration: Configuration) -> Behaviour:
+        is_first = configuration == SPACE.start and not calls
+        plain = usual(configuration)
+        return Behaviour(plain.step_s, 0.001, plain.error, delay=busy) if is_first else plain
+
+    result, device = run(script)
+    assert device.loaded.count(SPACE.start) == 2
+    start = of(result, "f32/128/f32")
+    assert start.is_confirmed
+    assert start.curve is not None
+    assert start.curve.decode_s(1) == pytest.approx(0.301)
+    assert result.chosen == SPACE.start
 
 
 def test_a_slow_candidate_is_given_up_early() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meshinfer.core.request import FinishReason, Sampling
 from meshinfer.core.step import Opening, Sampled, Step
-from meshinfer.errors import Overloaded
+from meshinfer.errors import InvalidRequest, Overloaded
 from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
 from meshinfer.serve.sequence import Sequence, SequenceState
 from meshinfer.serve.step_cost import StepCost
@@ -383,3 +383,50 @@ def test_a_step_says_nothing_of_sequences_that_are_plain() -> None:
     step = scheduler.next_step()
     assert isinstance(step, Step)
     assert step.openings == ()
+
+
+class Cliff:
+    """A grammar that allows anything, ends after `length` tokens, or gives up at `edge`."""
+
+    def __init__(self, length: int = 99, edge: int = 99, at_mask: bool = False) -> None:
+        self.length, self.edge, self.at_mask, self.taken = length, edge, at_mask, 0
+
+    def mask(self) -> bytes:
+        if self.at_mask and self.taken == self.edge:
+            raise InvalidRequest("Nothing fits.")
+        return b"\xff" * 4
+
+    def accept(self, token: int) -> None:
+        if not self.at_mask and self.taken == self.edge:
+            raise InvalidRequest("Too hard.")
+        self.taken += 1
+
+    @property
+    def is_complete(self) -> bool:
+        return self.taken >= self.length
+
+
+@pytest.mark.parametrize("at_mask", [True, False])
+def test_a_grammar_that_gives_up_ends_its_own_answer_only(at_mask: bool) -> None:
+    scheduler, stage = scheduler_of(), BookkeepingStage(4096, 32)
+    broken, other = sequence([1, 2], 20), sequence([3, 4], 20)
+    broken.constraint = Cliff(edge=3, at_mask=at_mask)
+    scheduler.admit(broken, other)
+    Drive(scheduler, stage).run()
+    ((failed, error),) = scheduler.take_failed()
+    assert failed is broken
+    assert isinstance(error, InvalidRequest)
+    assert other.tokens == alone([3, 4], 20)
+    assert broken.key not in stage.tokens
+
+
+def test_an_answer_ends_where_its_grammar_does() -> None:
+    scheduler = scheduler_of()
+    one = sequence([1, 2], 20)
+    one.constraint = Cliff(length=4)
+    scheduler.admit(one)
+    drive = Drive(scheduler, BookkeepingStage(4096, 32))
+    drive.run()
+    assert one.drawn == 4
+    assert one.finish is FinishReason.STOP
+    assert all(len(row.mask) == 4 for step in drive.steps for row in step.rows if row.logits)
