@@ -32,6 +32,7 @@ from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
 from meshinfer.serve.stage_memory import StageMemory
 from meshinfer.serve.stage_worker import StageWorker
 from meshinfer.serve.statistics import RingStatistics
+from meshinfer.serve.step_choice import StepLimits
 from meshinfer.serve.step_cost import StepCost
 
 TOY = ToyModel(layers=4, hidden_size=8, vocabulary_size=256, seed=3, front=3)
@@ -89,7 +90,7 @@ async def running_chain(
     engines = [EngineThread() for _ in ranges]
     edges = [memory_pair("ring") for _ in range(len(ranges) + 1)]
     cost = StepCost(len(ranges))
-    scheduler = Scheduler(SchedulerLimits(cache_tokens, 16, step_tokens=64), cost)
+    scheduler = Scheduler(SchedulerLimits(cache_tokens, 16, StepLimits(step_tokens=64)), cost)
     statistics = RingStatistics(len(ranges), time.monotonic)
     ring = LeaderRing(edges[0][0], edges[-1][1], facts, time.monotonic)
     loop = DecodeLoop(scheduler, ring, (cost.take, statistics.record), patience_s)

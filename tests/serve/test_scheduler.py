@@ -13,6 +13,7 @@ from meshinfer.core.step import Opening, Sampled, Step
 from meshinfer.errors import InvalidRequest, Overloaded
 from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
 from meshinfer.serve.sequence import Sequence, SequenceState
+from meshinfer.serve.step_choice import StepLimits
 from meshinfer.serve.step_cost import StepCost
 from tests.serve.bookkeeping import STOP, BookkeepingStage, Drive, alone, sequence
 
@@ -24,9 +25,14 @@ REQUESTS = st.lists(
 
 
 def scheduler_of(
-    cache_tokens: int = 4096, stages: int = 1, block_size: int = 32, **limits: int
+    cache_tokens: int = 4096,
+    stages: int = 1,
+    block_size: int = 32,
+    step_tokens: int = 256,
+    **limits: int,
 ) -> Scheduler:
-    return Scheduler(SchedulerLimits(cache_tokens, block_size, **limits), StepCost(stages))
+    bounds = SchedulerLimits(cache_tokens, block_size, StepLimits(step_tokens), **limits)
+    return Scheduler(bounds, StepCost(stages))
 
 
 def linear(stages: int, fixed_s: float, token_s: float) -> StepCost:

@@ -1,0 +1,140 @@
+"""Which rows make one step. Pure; called by the scheduler.
+
+Decoding rows come first; prompt chunks fill what the slowest stage can take without stretching the
+others' time between tokens by more than `COMPANY_STRETCH`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshinfer.core.step import Opening, Row
+from meshinfer.errors import InvalidRequest
+from meshinfer.serve.roster import WORTH_SHARING, Roster
+from meshinfer.serve.sequence import Sequence, SequenceState
+from meshinfer.serve.step_cost import StepCost
+
+COMPANY_STRETCH = 2.0
+"""A step with a prompt chunk may take so many times as long as one without: half of the time goes
+to the prompt, and the others' tokens come at half their speed at worst."""
+
+FIRST_PROMPT_SHARE = 0.75
+"""Of the tokens for prompts, the one whose turn it is gets at least this; the shortest others share
+the rest, so that a short question does not wait for a whole book."""
+
+Chosen = list[tuple[Row, Sequence]]
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    step_tokens: int = 256  # most new tokens in one step
+    step_rows: int = 256
+
+
+class StepChoice:
+    """One step in the making. Each row counts as cached as soon as it is taken."""
+
+    def __init__(self, roster: Roster, cost: StepCost, limits: StepLimits) -> None:
+        self._roster = roster
+        self._cost = cost
+        self._limits = limits
+        self.chosen: Chosen = []
+        self.failed: list[tuple[Sequence, InvalidRequest]] = []  # their grammars gave up
+
+    def make(self) -> None:
+        """Fill `chosen`."""
+        decoding = [one for one in self._roster.running if one.decodes]
+        share = -(-len(decoding) // self._cost.groups(len(decoding))) if decoding else 0
+        ready = sorted(
+            (one for one in decoding if one.pending and not one.in_flight),
+            key=lambda one: one.ready_since,
+        )
+        for sequence in ready:
+            if len(self.chosen) == share:
+                break
+            self._add(sequence, 1)
+        self._add_prompts(share)
+
+    def _add_prompts(self, share: int) -> None:
+        """Add prompt chunks to the step's decoding rows."""
+        waiting = self._roster.waiting
+        prompts = [one for one in self._roster.running if not one.decodes and one.pending]
+        if not prompts and not waiting:
+            return
+        others = sorted(prompts[1:], key=lambda one: one.pending)
+        budget = self._prompt_tokens(prompts[0].pending if prompts else waiting.tokens, share)
+        wanted = sum(one.pending for one in others) + (waiting.tokens if prompts else 0)
+        reserved = min(wanted, int(budget * (1 - FIRST_PROMPT_SHARE)))
+        for sequence in prompts[:1]:
+            budget -= self._add(sequence, budget - reserved)
+        for sequence in others:
+            budget -= self._add(sequence, budget)
+        # A few prompts under way at once are enough; more would only be interrupted.
+        room = 2 * self._cost.stages + 2 - len(prompts)
+        while budget > 0 and room > 0 and (taken := self._start_next(budget)):
+            budget -= taken
+            room -= 1
+
+    def _prompt_tokens(self, pending: int, share: int) -> int:
+        """How many prompt tokens this step may carry."""
+        rows = len(self.chosen)
+        most = self._limits.step_tokens - rows
+        if share:
+            beside = self._cost.tokens_beside(rows, share, COMPANY_STRETCH, most)
+            return min(most, max(WORTH_SHARING, beside))
+        return self._cost.prompt_chunk(pending, most)
+
+    def _start_next(self, budget: int) -> int:
+        """Start the next waiting sequence that may, with its first chunk; tokens taken."""
+        if not self._roster.waiting or len(self.chosen) >= self._limits.step_rows:
+            return 0
+        started = self._roster.start_next()
+        if started is None:
+            return 0
+        sequence, fork = started
+        count = min(sequence.pending, budget)
+        self._take(sequence, count, fork)
+        return count
+
+    def _add(self, sequence: Sequence, budget: int) -> int:
+        """Tokens taken. A sequence that was just robbed of its cache takes none."""
+        count = min(sequence.pending, budget)
+        full = len(self.chosen) >= self._limits.step_rows
+        if count < 1 or full or sequence.state is not SequenceState.RUNNING:
+            return 0
+        if not self._roster.room_for(sequence, count):
+            return 0
+        self._take(sequence, count)
+        return count
+
+    def _take(self, sequence: Sequence, count: int, fork: int | None = None) -> None:
+        """The next `count` tokens of a sequence become a row, on their way from now on."""
+        logits = 1 if count == sequence.pending else 0
+        mask = b""
+        if logits and sequence.constraint is not None:
+            try:
+                mask = sequence.constraint.mask()
+            except InvalidRequest as error:
+                self.failed.append((sequence, error))
+                return
+        self._roster.shelf.note(sequence.key, sequence.scheduled, count, fork)
+        sampling, position = sequence.sampling, sequence.scheduled
+        row = Row(sequence.key, position, count, logits, sampling, fork, mask)
+        self.chosen.append((row, sequence))
+        sequence.scheduled += count
+        sequence.in_flight += 1
+
+
+def openings(chosen: Chosen) -> tuple[Opening, ...]:
+    """What stages must be told of new sequences, where their rows do not say all."""
+    return tuple(
+        Opening(row.sequence, one.prompt_length, one.sampling.bias)
+        for row, one in chosen
+        if (row.position == 0 or row.fork_from is not None) and _is_special(one)
+    )
+
+
+def _is_special(sequence: Sequence) -> bool:
+    sampling = sequence.sampling
+    penalties = (sampling.presence_penalty, sampling.frequency_penalty)
+    return bool(sampling.bias) or any(penalties) or sampling.repetition_penalty != 1.0
