@@ -7,6 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
+from meshinfer.core.configuration import Configuration
 from meshinfer.core.fleet import Address
 from meshinfer.core.units import format_bytes, parse_bytes
 from meshinfer.errors import UsageError
@@ -43,6 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deterministic", action="store_true", help="f32 without dynamic quantisation"
     )
+    parser.add_argument(
+        "--configuration", default="auto", metavar="HOW",
+        help="auto: measured once for each device; default; or one such as f32/128/u8",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE",
+        help="while this PC leads: what every stage did when, for ui.perfetto.dev",
+    )  # fmt: skip
     parser.add_argument("--idle", choices=("auto", "always"), default="always")
     parser.add_argument("--verbose", action="store_true", help="debug lines in the log")
 
@@ -87,8 +96,15 @@ def settings(arguments: argparse.Namespace) -> Settings:
         stages=arguments.stages,
         precision=arguments.precision,
         deterministic=arguments.deterministic,
+        configuration=_configuration(arguments.configuration),
+        trace=_folder(arguments.trace),
         api_key=read_api_key(arguments.state_dir),
     )
+
+
+def _configuration(text: str) -> str:
+    """Raises UsageError for what no engine takes: not minutes later, when a stage is loaded."""
+    return text if text in ("auto", "default") else str(Configuration.parse(text))
 
 
 def _resolved(folder: Path) -> Path:

@@ -37,6 +37,7 @@ class Device:
     memory: int  # bytes that a stage may use there; for the CPU the same as the node's budget
     precisions: tuple[str, ...]  # subset of ("f32", "bf16", "f16") that it computes in
     note: str = ""  # why it is not used, when it is not
+    speed: float = 0.0  # bytes of weights a second that a stage's step reads there; 0: not measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from meshinfer.core.configuration import Configuration
 from meshinfer.core.step_curve import StepCurve
 from meshinfer.engine.accuracy_guard import compare, joined, outputs, parts_of, refusal
 from meshinfer.engine.calibration_input import CalibrationInput, InputKind, calibration_input
@@ -27,7 +28,6 @@ from meshinfer.engine.calibration_plan import (
     next_configuration,
     relative_time,
 )
-from meshinfer.engine.configuration import Configuration
 from meshinfer.engine.selftest import self_test
 from meshinfer.engine.stage import Stage
 from meshinfer.engine.step_timing import Clock, lower, measure

@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from meshinfer.core.configuration import REFERENCE, Configuration, default_configuration
 from meshinfer.core.step_curve import StepCurve
 from meshinfer.engine.accuracy_guard import Accuracy
-from meshinfer.engine.configuration import (
-    REFERENCE,
-    Configuration,
-    default_configuration,
-)
 
 MOST_TRIALS = 7
 

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from meshinfer.core.calibration_report import CalibrationReport
+from meshinfer.core.configuration import Configuration
 from meshinfer.core.step_curve import Points, StepCurve
 from meshinfer.engine.accuracy_guard import Accuracy
 from meshinfer.engine.calibration import Calibrated
 from meshinfer.engine.calibration_input import InputKind
 from meshinfer.engine.calibration_plan import Trial, best_elsewhere, relative_time
-from meshinfer.engine.configuration import Configuration
 from meshinfer.errors import UsageError
 
 CALIBRATION_VERSION = 1

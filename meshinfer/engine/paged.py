@@ -18,12 +18,7 @@ from meshinfer.core.step import Step
 from meshinfer.engine.blocks import BlockTable, Chain, Placement
 from meshinfer.engine.cache_tensors import CacheTensors, allocate, memory_of
 from meshinfer.engine.compiled_cache import compile_model, worth_keeping
-from meshinfer.engine.configuration import (
-    StageOptions,
-    check_device,
-    check_precision,
-    properties,
-)
+from meshinfer.engine.configuration import StageOptions, check_device, check_precision, properties
 from meshinfer.engine.openvino_error import openvino_errors
 from meshinfer.engine.ports import HIDDEN_INPUT, TOKEN_INPUT, Ports, read_ports
 from meshinfer.engine.stage import StageShape

@@ -98,7 +98,7 @@ def room_of(member: Member, precision: str, cost: StageCost) -> Room | None:
 
 def measured_speed(device: Device) -> float:
     """Bytes of weights a second; 0 when nobody has measured it."""
-    return float(getattr(device, "speed", 0.0))
+    return device.speed
 
 
 def distinct(members: Iterable[Member]) -> tuple[Member, ...]:

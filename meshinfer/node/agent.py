@@ -35,6 +35,7 @@ from meshinfer.mesh.runner import Mesh
 from meshinfer.mesh.world import Me, World
 from meshinfer.node.bad_peers import BadPeers
 from meshinfer.node.library import DiskLibrary
+from meshinfer.node.metrics import NodeMetrics
 from meshinfer.node.node import Node, NodeParts
 from meshinfer.node.planning import FleetPlanner
 from meshinfer.node.ports import choose_ports
@@ -102,7 +103,8 @@ class Agent:
             TRANSFER: PieceServer(self._exchange).serve,
         }
         server = LinkServer(trust, handlers, self._refusals.note)
-        api = ApiServer(node.door, self._status(mesh, node).document, self._api_options())
+        status = self._status(mesh, node).document
+        api = ApiServer(node.door, status, self._api_options(), metrics=NodeMetrics(status))
         async with contextlib.AsyncExitStack() as stack:
             # taken down in the reverse order of this list:
             # 6. threads, when nothing uses them any more
@@ -176,7 +178,9 @@ class Agent:
                 listen=self._ports.ring,
                 threads=settings.threads,
                 deterministic=settings.deterministic,
+                configuration=settings.configuration,
             ),
+            trace=settings.trace,
         )
 
     def _make_discovery(self) -> Discovery:

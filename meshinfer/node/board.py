@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from meshinfer.core.calibration_report import CalibrationReport
 from meshinfer.core.ids import ModelId
 from meshinfer.core.model import ModelShape
 from meshinfer.core.plan import NoPlan, Plan
 from meshinfer.core.request import ServedModel
 from meshinfer.core.units import format_bytes
-from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady
+from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady, ProtocolViolation
 from meshinfer.wire.commit import StageReport
 
 
@@ -131,6 +132,29 @@ def _report_document(report: StageReport | None) -> dict[str, Any]:
         "phase": report.phase.value,
         "progress": round(report.progress, 3),
         "why": report.why,
+        **_calibration_document(report.calibration),
+    }
+
+
+def _calibration_document(text: str) -> dict[str, Any]:
+    """How a stage is configured on its device, and what that brings; empty before it is ready."""
+    if not text:
+        return {}
+    try:
+        report = CalibrationReport.from_text(text)
+    except ProtocolViolation:
+        return {}
+    return {
+        "configuration": report.configuration,
+        "calibration": {
+            "source": report.source,
+            "accuracy": report.accuracy,
+            "step_ms": {rows: round(1000 * s, 2) for rows, s in report.curve.decode},
+            "prompt_ms": {tokens: round(1000 * s, 2) for tokens, s in report.curve.prefill},
+            "other": report.other,
+            "other_time": report.other_time,
+            "trials": list(report.notes),
+        },
     }
 
 

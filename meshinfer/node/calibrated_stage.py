@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from meshinfer.core.calibration_report import CalibrationReport
+from meshinfer.core.configuration import REFERENCE, Configuration, default_configuration
 from meshinfer.core.step_curve import StepCurve
 from meshinfer.engine.calibration import Calibration
 from meshinfer.engine.calibration_key import (
@@ -25,12 +26,7 @@ from meshinfer.engine.calibration_key import (
 )
 from meshinfer.engine.calibration_plan import Space, full_space
 from meshinfer.engine.calibration_record import CalibrationRecord, report
-from meshinfer.engine.configuration import (
-    REFERENCE,
-    Configuration,
-    check_options,
-    default_configuration,
-)
+from meshinfer.engine.configuration import check_options
 from meshinfer.engine.paged import PagedStage, StageOptions
 from meshinfer.engine.selftest import self_test
 from meshinfer.engine.step_timing import QUICK_ROWS, TRIAL_CACHE_TOKENS, Sizes, measure

@@ -11,8 +11,10 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+from meshinfer.core.calibration_report import CalibrationReport
 from meshinfer.core.fleet import FleetView, MemberState
 from meshinfer.core.ids import Digest, Epoch, ModelId, NodeId, PlanId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
@@ -26,9 +28,10 @@ from meshinfer.node.calm_fleet import CalmFleet, unmeasured
 from meshinfer.node.plan_commit import Courier, MemberFailed, PlanCommit, Reply
 from meshinfer.node.ring_desk import RingDesk
 from meshinfer.node.ring_ends import consume
-from meshinfer.node.serving import Serving
+from meshinfer.node.serving import Serving, ServingTools, curve_of, trace_file
 from meshinfer.serve.inbox import Encoder, Language
 from meshinfer.serve.ring import LeaderRing, RingFacts
+from meshinfer.serve.step_cost import Curve
 
 REFRESH_S = 1.0
 MOST_HOLDERS = 16
@@ -91,6 +94,7 @@ class TermTools:
     seal: Callable[[Digest], Seal]
     desk: RingDesk
     clock: Callable[[], float]
+    trace: Path | None = None
 
 
 class LeaderTerm:
@@ -258,13 +262,26 @@ class Generation:
         return tuple(dict.fromkeys((view.me, *self._commit.nodes, *alive)))[:MOST_HOLDERS]
 
     async def _serve(self, ring: LeaderRing, encoder: Encoder, language: Language) -> None:
-        serving = Serving(self._plan, ring, encoder, language, self._tools.clock)
+        trace = trace_file(self._tools.trace, len(self._plan.pipelines[0].stages))
+        tools = ServingTools(self._tools.clock, self._curves(), trace)
+        serving = Serving(self._plan, ring, encoder, language, tools)
         try:
             await together(serving.run(), self._open(serving))
         finally:
+            if trace is not None:
+                trace.close()
             self._term.serving = None
             self._say(ModelState.PLANNING, 0.0)
             serving.close(PeerLost("The PCs are being planned anew.", "Ask again."))
+
+    def _curves(self) -> tuple[Curve, ...]:
+        """What the stages measured of themselves while they were loaded; empty unless all did."""
+        places = [(0, index) for index in range(self._facts.stages)]
+        reports = [self._commit.reports.get(place) for place in places]
+        texts = [one.calibration for one in reports if one is not None and one.calibration]
+        if len(texts) < len(places):
+            return ()
+        return tuple(curve_of(CalibrationReport.from_text(text)) for text in texts)
 
     async def _open(self, serving: Serving) -> None:
         """Let requests in, once one token has gone all the way."""

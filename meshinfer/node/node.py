@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from meshinfer.core.fleet import FleetView, MemberState
 from meshinfer.core.ids import Epoch, NodeId
@@ -53,6 +54,7 @@ class NodeParts:
     clock: Callable[[], float]
     keeper: KeeperOptions
     term: TermOptions = TermOptions()
+    trace: Path | None = None  # where a leader writes what its steps did
 
 
 class Node:
@@ -100,6 +102,7 @@ class Node:
             seal=parts.seals.seal,
             desk=self.ring_desk,
             clock=parts.clock,
+            trace=parts.trace,
         )
         return LeaderTerm(epoch, tools, parts.term)
 

@@ -4,22 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from meshinfer.core.calibration_report import CalibrationReport
 from meshinfer.core.ids import ModelId, RequestId
 from meshinfer.core.plan import Plan
 from meshinfer.core.request import GREEDY, ChatMessage, Event, GenerationRequest
-from meshinfer.errors import MeshInferError, TimedOut
+from meshinfer.errors import MeshInferError, TimedOut, UsageError
 from meshinfer.serve.decode_loop import DecodeLoop
 from meshinfer.serve.inbox import Encoder, Inbox, Language
-from meshinfer.serve.ring import LeaderRing
+from meshinfer.serve.ring import LeaderRing, StepOutcome
 from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
 from meshinfer.serve.statistics import RingStatistics
-from meshinfer.serve.step_cost import StepCost
+from meshinfer.serve.step_cost import Curve, StepCost
+from meshinfer.serve.trace import TracedStep, TraceFile
 
 BLOCK_TOKENS = {"CPU": 32, "GPU": 256}
 """Largest cache block of the engine on each kind of device (facts, openvino 2)."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingTools:
+    clock: Callable[[], float]
+    curves: tuple[Curve, ...] = ()  # of every stage, as it measured itself; empty: unknown
+    trace: TraceFile | None = None
+
+
+def trace_file(path: Path | None, stages: int) -> TraceFile | None:
+    """A new trace at `path`. One that cannot be written costs a warning, not the serving."""
+    if path is None:
+        return None
+    try:
+        return TraceFile(path, stages)
+    except UsageError as error:
+        log.warning("%s", error)
+        return None
+
+
+def curve_of(report: CalibrationReport) -> Curve:
+    """Step times by tokens: of decoding rows up to the smallest prompt chunk, then of chunks."""
+    curve = report.curve
+    smallest = curve.prefill[0][0] if curve.prefill else 1 << 30
+    return (*(point for point in curve.decode if point[0] < smallest), *curve.prefill)
 
 
 class Serving:
@@ -31,11 +63,11 @@ class Serving:
         ring: LeaderRing,
         encoder: Encoder,
         language: Language,
-        clock: Callable[[], float],
+        tools: ServingTools,
     ) -> None:
         stages = plan.pipelines[0].stages
         self._model: ModelId = plan.model
-        cost = StepCost(len(stages))
+        cost = StepCost(len(stages), tools.curves)
         self._scheduler = Scheduler(
             SchedulerLimits(
                 cache_tokens=plan.cache_tokens,
@@ -43,9 +75,11 @@ class Serving:
             ),
             cost,
         )
-        self._statistics = RingStatistics(len(stages), clock)
-        self._loop = DecodeLoop(self._scheduler, ring, (cost.take, self._statistics.record))
-        self._inbox = Inbox(encoder, language, self._scheduler, self._loop.wake, clock)
+        self._statistics = RingStatistics(len(stages), tools.clock)
+        self._trace = tools.trace
+        observers = (cost.take, self._statistics.record, self._record)
+        self._loop = DecodeLoop(self._scheduler, ring, observers)
+        self._inbox = Inbox(encoder, language, self._scheduler, self._loop.wake, tools.clock)
 
     async def run(self) -> None:
         """Until the ring breaks. Raises PeerLost or ProtocolViolation; requests end with it."""
@@ -57,6 +91,10 @@ class Serving:
     def close(self, error: MeshInferError) -> None:
         """End all requests with `error`. Idempotent."""
         self._inbox.close(error)
+
+    def _record(self, outcome: StepOutcome) -> None:
+        if self._trace is not None:
+            self._trace.record(TracedStep.of(outcome))
 
     async def warm_up(self, patience_s: float = 60.0) -> None:
         """One token through everything that a request meets. Raises TimedOut or its error."""

@@ -40,6 +40,8 @@ class Settings:
     stages: int | None = None  # force a pipeline of so many
     precision: str = "auto"
     deterministic: bool = False
+    configuration: str = "auto"  # of the engine: measured here, or one in its text form
+    trace: Path | None = None  # where a leader writes what its steps did, for Perfetto
     store: Path | None = None  # where stages lie; None: in the state folder
     read_only_stores: tuple[Path, ...] = ()
     store_limit: int | None = None  # bytes that stages may take on the disk

@@ -13,6 +13,8 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from meshinfer.core.ids import Digest
@@ -27,7 +29,7 @@ from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import load
 from meshinfer.link.server import LinkServer
 from meshinfer.link.trust import Trust
-from meshinfer.node.calibrated_stage import DEFAULT, LoadedStage, StageOrder, load_calibrated
+from meshinfer.node.calibrated_stage import LoadedStage, StageOrder, load_calibrated
 from meshinfer.node.child import ParentPipe
 from meshinfer.node.ring_ends import consume, expect_consumer
 from meshinfer.node.stage_job import ring_facts
@@ -53,7 +55,7 @@ async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> L
     order = StageOrder(
         xml=Path(job.stage_folder) / "openvino_model.xml",
         options=options,
-        choice=DEFAULT,
+        choice=job.configuration,
         records=Path(job.state_folder) / "calibration",
     )
 
@@ -82,17 +84,28 @@ async def serve(job: StageJob, pipe: ParentPipe) -> None:
         memory = StageMemory(loaded.stage, job.context_length, time.monotonic)
         while True:
             worker = StageWorker(memory, engine, ring_facts(job), job.stage, time.monotonic)
-            pipe.send(await one_plan(job, pipe, trust, worker))
+            ready = StageNews(StagePhase.READY, 1.0, calibration=loaded.report.to_text())
+            pipe.send(await one_plan(job, pipe, trust, worker, ready))
             job = await next_job(pipe)
     finally:
         await engine.close()
 
 
-async def one_plan(job: StageJob, pipe: ParentPipe, trust: Trust, worker: StageWorker) -> StageNews:
+async def one_plan(
+    job: StageJob, pipe: ParentPipe, trust: Trust, worker: StageWorker, ready: StageNews
+) -> StageNews:
     """From ready to the end of the plan: how it ended."""
     go = asyncio.Event()
+
+    def tell_ready() -> None:
+        pipe.send(ready)
+
+    def tell_serving() -> None:
+        pipe.send(replace(ready, phase=StagePhase.SERVING))
+
+    plan = join_ring(job, trust, worker, go, (tell_ready, tell_serving))
     try:
-        await together(join_ring(job, pipe, go, trust, worker), obey(pipe, go))
+        await together(plan, obey(pipe, go))
     except Left:
         return StageNews(StagePhase.PARKED, 1.0)
     except MeshInferError as error:
@@ -123,22 +136,27 @@ async def next_job(pipe: ParentPipe) -> StageJob:
 
 
 async def join_ring(
-    job: StageJob, pipe: ParentPipe, go: asyncio.Event, trust: Trust, worker: StageWorker
+    job: StageJob,
+    trust: Trust,
+    worker: StageWorker,
+    go: asyncio.Event,
+    tell: tuple[Callable[[], None], Callable[[], None]],
 ) -> None:
-    """Listen for the consumer, say ready, dial the producer on `go`, then work."""
+    """Listen for the consumer, say ready, dial the producer on `go`, say serving, then work."""
+    tell_ready, tell_serving = tell
     facts = ring_facts(job)
     consumer = expect_consumer(facts, edge=job.stage + 1, consumer=job.consumer)
     server = LinkServer(trust, {RING: consumer.accept}, on_refused=lambda refusal: None)
     dialer = WebSocketDialer(trust)
     try:
         await server.start(job.listen)
-        pipe.send(StageNews(StagePhase.READY, 1.0))
+        tell_ready()
         await go.wait()
         # One after the other is enough: who dials us waits for our greeting, whom we dial greets
         # at once.
         upstream = await consume(dialer, facts, job.stage, job.producer, job.producer_addresses)
         downstream = await consumer.link()
-        pipe.send(StageNews(StagePhase.SERVING, 1.0))
+        tell_serving()
         await worker.run(upstream, downstream)
     finally:
         consumer.release()

@@ -19,6 +19,7 @@ class KeeperOptions:
     listen: Address  # of the stage host
     threads: int
     deterministic: bool
+    configuration: str = "default"
 
 
 def ring_facts(job: StageJob) -> RingFacts:
@@ -54,6 +55,7 @@ def stage_job(
         device=stages[stage].device,
         threads=options.threads,
         deterministic=options.deterministic,
+        configuration=options.configuration,
         epoch=plan.epoch,
         plan=plan.id,
         pipeline=pipeline,

@@ -90,7 +90,14 @@ class StagePart:
     def _report(self, news: StageNews) -> StageReport:
         job = self.job
         return StageReport(
-            job.plan, job.pipeline, job.stage, news.phase, news.progress, news.code, news.why
+            plan=job.plan,
+            pipeline=job.pipeline,
+            stage=job.stage,
+            phase=news.phase,
+            progress=news.progress,
+            code=news.code,
+            why=news.why,
+            calibration=news.calibration,
         )
 
 

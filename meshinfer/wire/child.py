@@ -23,6 +23,7 @@ class StageJob:
     device: str
     threads: int  # 0: as many as the PC has
     deterministic: bool
+    configuration: str  # "auto", "default" or one in its text form (engine.configuration)
     epoch: Epoch
     plan: PlanId
     pipeline: int
@@ -55,6 +56,7 @@ class StageNews:
     progress: float
     code: str = ""
     why: str = ""
+    calibration: str = ""  # from ready on: core.calibration_report as text
 
 
 @dataclass(frozen=True, slots=True)

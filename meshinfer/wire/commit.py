@@ -70,6 +70,7 @@ class StageReport:
     progress: float  # 0..1 within the phase
     code: str = ""  # of the error, when failed
     why: str = ""
+    calibration: str = ""  # from ready on: core.calibration_report as text
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ MESH_MESSAGES: dict[int, tuple[type, Limits]] = {
     17: (commit.Prepared, _SMALL),
     18: (commit.Declined, _SMALL),
     19: (commit.Load, Limits(4 * _M, 0)),
-    20: (commit.StageReport, _SMALL),
+    20: (commit.StageReport, Limits(8 * _K, 0)),
     21: (commit.Activate, _SMALL),
     22: (commit.Retire, _SMALL),
     32: (forward.Ask, Limits(20 * _M, 0)),
@@ -87,7 +87,7 @@ RING_MESSAGES: dict[int, tuple[type, Limits]] = {
 # Between an agent and its own child processes, over pipes; never on a network.
 CHILD_MESSAGES: dict[int, tuple[type, Limits]] = {
     80: (child.StageJob, Limits(256 * _K, 0)),
-    81: (child.StageNews, _SMALL),
+    81: (child.StageNews, Limits(8 * _K, 0)),
     82: (child.StageGo, _SMALL),
     83: (child.StageLeave, _SMALL),
     96: (child.WeightsJob, Limits(16 * _K, 0)),

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshinfer.core.configuration import Configuration
 from meshinfer.core.model import UnitRange
 from meshinfer.core.step import Step
-from meshinfer.engine.configuration import Configuration
 from meshinfer.engine.stage import StageShape
 from meshinfer.engine.toy import ToyModel, ToyStage
 from meshinfer.errors import StageFailed

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meshinfer.core.configuration import REFERENCE, Configuration, default_configuration
 from meshinfer.core.model import UnitRange
 from meshinfer.engine.calibration import Calibrated, Calibration, calibrate
 from meshinfer.engine.calibration_input import PROBE_FILE, InputKind
 from meshinfer.engine.calibration_plan import MOST_TRIALS, Space, Trial, full_space
-from meshinfer.engine.configuration import REFERENCE, Configuration, default_configuration
 from tests.engine.scripted_device import (
     FIRST_HALF,
     SECOND_HALF,

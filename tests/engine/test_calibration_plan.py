@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshinfer.core.configuration import REFERENCE, Configuration, default_configuration
 from meshinfer.core.step_curve import StepCurve
 from meshinfer.engine.accuracy_guard import Accuracy
 from meshinfer.engine.calibration_plan import (
@@ -24,7 +25,6 @@ from meshinfer.engine.calibration_plan import (
     next_configuration,
     relative_time,
 )
-from meshinfer.engine.configuration import REFERENCE, Configuration, default_configuration
 from meshinfer.engine.step_timing import DECODE_ROWS, PREFILL_TOKENS
 
 SPACE = full_space("f32", 0, 8, ("f32", "bf16"))

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from meshinfer.core.calibration_report import CalibrationReport
+from meshinfer.core.configuration import REFERENCE, Configuration
 from meshinfer.core.step_curve import StepCurve
 from meshinfer.engine.accuracy_guard import Accuracy
 from meshinfer.engine.calibration import Calibrated
 from meshinfer.engine.calibration_input import InputKind
 from meshinfer.engine.calibration_plan import Trial
 from meshinfer.engine.calibration_record import CalibrationRecord, from_json, report, to_json
-from meshinfer.engine.configuration import REFERENCE, Configuration
 
 CURVE = StepCurve(((1, 0.071), (4, 0.08), (8, 0.106)), ((64, 0.48),))
 CHOSEN = Trial(

@@ -8,18 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshinfer.engine.configuration import (
+from meshinfer.core.configuration import (
     CACHE_PRECISIONS,
     GROUPS,
     PRECISIONS,
     REFERENCE,
     Configuration,
-    StageOptions,
-    check_device,
-    check_precision,
     default_configuration,
-    properties,
 )
+from meshinfer.engine.configuration import StageOptions, check_device, check_precision, properties
 from meshinfer.errors import StageFailed, UsageError
 
 GROUP = "DYNAMIC_QUANTIZATION_GROUP_SIZE"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from meshinfer.core.configuration import REFERENCE
 from meshinfer.core.model import UnitRange
 from meshinfer.core.step_curve import StepCurve
-from meshinfer.engine.configuration import REFERENCE
 from meshinfer.engine.step_timing import (
     DECODE_ROWS,
     PREFILL_TOKENS,

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from meshinfer.core.configuration import Configuration
 from meshinfer.core.request import ChatMessage
-from meshinfer.engine.configuration import Configuration, StageOptions, properties
+from meshinfer.engine.configuration import StageOptions, properties
 from meshinfer.engine.paged import PagedStage
 from meshinfer.engine.tokenizer import GenAiTokenizer
 from meshinfer.node.even_cuts import even_cut
