@@ -1,4 +1,4 @@
-"""A small text file that is either the old one or the new one, whatever happens in between."""
+"""A small file that is either the old one or the new one, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ _WINDOWS_TRIES = 5
 
 def replace_file(path: Path, text: str) -> None:
     """Write, sync, rename. Raises OSError and then leaves nothing behind. Blocks."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: Path, data: bytes) -> None:
+    """The same for bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with part.open("wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         _rename(part, path)

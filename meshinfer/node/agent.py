@@ -78,7 +78,13 @@ class Agent:
         self._meter = CapacityMeter(settings.memory_limit, wanted=settings.device)
         self._stages = StageProcesses()
         store = StoreChoice.of(settings, folder)
-        self._library = DiskLibrary(folder, store, settings.model, settings.model_source)
+        self._library = DiskLibrary(
+            folder,
+            store,
+            settings.model,
+            settings.model_source,
+            with_probes=settings.configuration == "auto" and not settings.deterministic,
+        )
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
         self._exchange = Exchange(
             store.open(),

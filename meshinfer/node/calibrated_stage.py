@@ -55,6 +55,7 @@ class StageOrder:
     options: StageOptions
     choice: str
     records: Path
+    probe: Path | None = None  # folder of what it is judged on
 
     @property
     def source(self) -> str:
@@ -137,7 +138,7 @@ async def _measured(
     def candidate(configuration: Configuration) -> PagedStage:
         return _load_alone(order.xml, options.configured(configuration))
 
-    calibration = Calibration(space, candidate, order.xml.parent, time.perf_counter)
+    calibration = Calibration(space, candidate, order.probe, time.perf_counter)
     while (configuration := calibration.next()) is not None:
         tell(StagePhase.TESTING, _CALIBRATED * calibration.progress)
         trial = await engine.run(calibration.attempt, configuration)

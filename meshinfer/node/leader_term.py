@@ -25,7 +25,7 @@ from meshinfer.errors import MeshInferError, NotReady, PeerLost
 from meshinfer.link.base import Dialer
 from meshinfer.node.board import Board, ModelState, ModelStatus, served_model
 from meshinfer.node.calm_fleet import CalmFleet, unmeasured
-from meshinfer.node.plan_commit import Courier, MemberFailed, PlanCommit, Reply
+from meshinfer.node.plan_commit import Courier, MemberFailed, PlanCommit, Reply, StageParts
 from meshinfer.node.ring_desk import RingDesk
 from meshinfer.node.ring_ends import consume
 from meshinfer.node.serving import Serving, ServingTools, curve_of, trace_file
@@ -58,6 +58,12 @@ class Library(Protocol):
     async def split(
         self, model: ModelId, ranges: tuple[UnitRange, ...], tell: Tell
     ) -> tuple[StageManifest, ...]: ...
+
+    async def probes(
+        self, model: ModelId, ranges: tuple[UnitRange, ...], tell: Tell
+    ) -> tuple[bytes, ...]:
+        """What each stage is calibrated on; empty where there is nothing."""
+        ...
 
     async def text(self, model: ModelId, context_length: int) -> tuple[Encoder, Language]: ...
 
@@ -234,11 +240,14 @@ class Generation:
         await self._commit.prepare()
         ranges = tuple(stage.units for stage in stages)
         text = await self._tools.library.text(self._plan.model, self._plan.context_length)
-        manifests = await self._tools.library.split(
-            self._plan.model, ranges, lambda phase, done, total: None
-        )
-        places = {(0, index): manifest for index, manifest in enumerate(manifests)}
-        await self._commit.load(places, self._tools.seal, self._holders())
+        library, model = self._tools.library, self._plan.model
+        manifests = await library.split(model, ranges, _quietly)
+        probes = await library.probes(model, ranges, _quietly)
+        parts = {
+            (0, index): StageParts(manifest, probe)
+            for index, (manifest, probe) in enumerate(zip(manifests, probes, strict=True))
+        }
+        await self._commit.load(parts, self._tools.seal, self._holders())
         with self._tools.desk.expect(self._facts, 0, stages[0].node) as head:
             await self._commit.activate()
             tail = await consume(
@@ -314,3 +323,7 @@ class Generation:
     def _say(self, state: ModelState, progress: float) -> None:
         self._term.board.reports = self._commit.reports
         self._term.board.say(ModelStatus(self._plan.model, state, progress))
+
+
+def _quietly(phase: str, done: int, total: int) -> None:
+    """What is told of loading comes from the stages themselves."""

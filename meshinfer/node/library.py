@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from meshinfer.core.ids import ModelId
@@ -30,13 +31,20 @@ class DiskLibrary:
     """
 
     def __init__(
-        self, folder: StateFolder, store: StoreChoice, wanted: ModelId | None, source: str = ""
+        self,
+        folder: StateFolder,
+        store: StoreChoice,
+        wanted: ModelId | None,
+        source: str = "",
+        with_probes: bool = False,
     ) -> None:
-        """`source` is where to get the wanted model, as a person writes it."""
+        """`source` is where to get the wanted model, as a person writes it; `with_probes`: stages
+        are calibrated, so they need something to be judged on."""
         self._folder = folder
         self._store = store
         self._wanted = wanted
         self._source = source
+        self._with_probes = with_probes
         self._texts: dict[ModelId, tuple[ThreadedEncoder, GenAiTokenizer]] = {}
 
     def choice(self) -> ModelId | None:
@@ -66,6 +74,15 @@ class DiskLibrary:
     ) -> tuple[StageManifest, ...]:
         done = await self._work(self._job("split", model, ranges), tell)
         return done.manifests
+
+    async def probes(
+        self, model: ModelId, ranges: tuple[UnitRange, ...], tell: Tell
+    ) -> tuple[bytes, ...]:
+        if not self._with_probes:
+            return (b"",) * len(ranges)
+        folder = str(self._folder.root / "probes")
+        job = replace(self._job("probe", model, ranges), probes_folder=folder)
+        return (await self._work(job, tell)).probes
 
     async def text(self, model: ModelId, context_length: int) -> tuple[Encoder, Language]:
         folder = await asyncio.to_thread(find_folder, self._folder.models, model)

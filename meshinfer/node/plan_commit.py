@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from meshinfer.core.fleet import FleetView, MemberState
@@ -48,6 +49,14 @@ class MemberFailed(MeshInferError):
         super().__init__(f"{name}: {error}")
         self.node = node
         self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class StageParts:
+    """What a PC gets of one stage beside its files."""
+
+    manifest: StageManifest
+    probe: bytes  # what it is calibrated on; may be empty
 
 
 class PlanCommit:
@@ -118,16 +127,23 @@ class PlanCommit:
 
     async def load(
         self,
-        manifests: dict[tuple[int, int], StageManifest],
+        parts: dict[tuple[int, int], StageParts],
         seal: Callable[[Digest], Seal],
         sources: tuple[NodeId, ...],
     ) -> None:
         """Have every stage fetched, compiled and tested."""
         for node in self.nodes:
-            own = tuple(manifests[place] for place, one in self._stages.items() if one.node == node)
+            own = [parts[place] for place, one in self._stages.items() if one.node == node]
             self._heard[node] = self._clock()
-            seals = tuple(seal(manifest.digest) for manifest in own)
-            await self._send(node, Load(self._plan.epoch, self._plan.id, own, seals, sources))
+            load = Load(
+                epoch=self._plan.epoch,
+                plan=self._plan.id,
+                manifests=tuple(one.manifest for one in own),
+                seals=tuple(seal(one.manifest.digest) for one in own),
+                sources=sources,
+                probes=tuple(one.probe for one in own),
+            )
+            await self._send(node, load)
         await self._until(lambda: self._all_in(StagePhase.READY), None, "to load its stage")
 
     async def activate(self) -> None:

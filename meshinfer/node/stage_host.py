@@ -57,6 +57,7 @@ async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> L
         options=options,
         choice=job.configuration,
         records=Path(job.state_folder) / "calibration",
+        probe=Path(job.probe_folder) if job.probe_folder else None,
     )
 
     def tell(phase: StagePhase, progress: float) -> None:

@@ -43,7 +43,7 @@ def stage_job(
     options: KeeperOptions,
     view: FleetView,
 ) -> StageJob:
-    """What the stage host must know; the files' folder is filled in when they are there."""
+    """What the stage host must know; the folders are filled in when they are there."""
     plan, shape = prepared.plan, prepared.shape
     pipeline, stage = place
     stages = plan.pipelines[pipeline].stages
@@ -56,6 +56,7 @@ def stage_job(
         threads=options.threads,
         deterministic=options.deterministic,
         configuration=options.configuration,
+        probe_folder="",
         epoch=plan.epoch,
         plan=plan.id,
         pipeline=pipeline,

@@ -22,7 +22,9 @@ from meshinfer.core.plan import Plan, StagePlan
 from meshinfer.core.seal import Seal
 from meshinfer.core.together import together
 from meshinfer.core.units import format_bytes
+from meshinfer.engine.calibration_input import PROBE_FILE
 from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady, PeerLost, StageFailed
+from meshinfer.mesh.atomic_file import replace_bytes
 from meshinfer.node.seals import Seals
 from meshinfer.node.stage_job import KeeperOptions, stage_job
 from meshinfer.node.stage_runner import StageRunner
@@ -99,6 +101,15 @@ class StagePart:
             why=news.why,
             calibration=news.calibration,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What the leader sent of one stage."""
+
+    manifest: StageManifest
+    seal: Seal
+    probe: bytes
 
 
 class StageKeeper:
@@ -197,11 +208,13 @@ class StageKeeper:
         """All stages of this PC in one plan. The first that fails ends the others; each failure
         is reported, and a bug is logged: the agent and the next plan live on."""
         try:
-            stages = zip(self._jobs(held), message.manifests, message.seals, strict=True)
+            stages = zip(
+                self._jobs(held), message.manifests, message.seals, message.probes, strict=True
+            )
             await together(
                 *[
-                    self._serve_stage(held, job, manifest, seal, message.sources)
-                    for job, manifest, seal in list(stages)
+                    self._serve_stage(held, job, _Stage(manifest, seal, probe), message.sources)
+                    for job, manifest, seal, probe in list(stages)
                 ]
             )
         except MeshInferError as error:
@@ -213,15 +226,14 @@ class StageKeeper:
         self,
         held: HeldPlan,
         job: StageJob,
-        manifest: StageManifest,
-        seal: Seal,
+        stage: _Stage,
         sources: tuple[NodeId, ...],
     ) -> None:
         """Check, fetch, load, run; whatever ends it is told to the leader."""
         part = StagePart(held, job)
         try:
-            self._seals.signer(manifest.digest, seal)
-            await together(self._keep_reporting(part), self._run_stage(part, manifest, sources))
+            self._seals.signer(stage.manifest.digest, stage.seal)
+            await together(self._keep_reporting(part), self._run_stage(part, stage, sources))
         except MeshInferError as error:
             await self._report_failure(part, error)
             raise
@@ -236,16 +248,28 @@ class StageKeeper:
         part.note(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))
         await self._answer(part.held.leader, part.report)
 
-    async def _run_stage(
-        self, part: StagePart, manifest: StageManifest, sources: tuple[NodeId, ...]
-    ) -> None:
+    async def _run_stage(self, part: StagePart, stage: _Stage, sources: tuple[NodeId, ...]) -> None:
         def fetched(done: int, total: int) -> None:
             part.note(StageNews(StagePhase.FETCHING, done / max(1, total)))
 
-        folder = await self._fetch(manifest, sources, fetched)
+        folder = await self._fetch(stage.manifest, sources, fetched)
         part.note(StageNews(StagePhase.LOADING, 0.0))
-        job = replace(part.job, stage_folder=str(folder))
+        probe = await asyncio.to_thread(self._keep_probe, stage)
+        job = replace(part.job, stage_folder=str(folder), probe_folder=probe)
         await self._runner.run(job, part.held.go, part.note)
+
+    def _keep_probe(self, stage: _Stage) -> str:
+        """The folder of the stage's probe; empty when there is none, or no room for it."""
+        if not stage.probe:
+            return ""
+        folder = Path(self._options.state_folder) / "calibration" / stage.manifest.digest[:24]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_bytes(folder / PROBE_FILE, stage.probe)
+        except OSError as error:
+            log.warning("a stage is calibrated without its probe: %s", error)
+            return ""
+        return str(folder)
 
     async def _keep_reporting(self, part: StagePart) -> None:
         """News at once, and the newest again every second: silence then means trouble."""

@@ -170,6 +170,7 @@ def _stage_of(job: StageJob) -> StageJob:
         stage=0,
         stages=0,
         listen=Address("", 0),
+        probe_folder="",
         producer=nobody,
         producer_addresses=(),
         consumer=nobody,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from meshinfer.errors import MeshInferError
 from meshinfer.node.child import ParentPipe
+from meshinfer.node.probe_inputs import probe_inputs
 from meshinfer.node.stores import StoreChoice
 from meshinfer.weights.catalogue import Catalogue
 from meshinfer.weights.folder import find_folder
@@ -41,6 +42,10 @@ def work(job: WeightsJob, pipe: ParentPipe) -> WeightsDone:
         folder = prepare(source, Path(job.models_folder), recipe, tell, job.model)
         return WeightsDone(str(folder.path), ())
     folder = find_folder(Path(job.models_folder), job.model)
+    if job.kind == "probe":
+        return WeightsDone(
+            str(folder.path), (), probe_inputs(folder, job.ranges, Path(job.probes_folder))
+        )
     manifests = split(folder, job.ranges, StoreChoice.told(job.store).open(), tell)
     return WeightsDone(str(folder.path), manifests)
 

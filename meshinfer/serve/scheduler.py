@@ -18,7 +18,7 @@ from meshinfer.errors import InvalidRequest, Overloaded
 from meshinfer.serve.roster import Roster
 from meshinfer.serve.sequence import Sequence, SequenceState
 from meshinfer.serve.shelf import Shelf
-from meshinfer.serve.step_choice import StepChoice, StepLimits, openings
+from meshinfer.serve.step_choice import Flights, StepChoice, StepLimits, openings
 from meshinfer.serve.step_cost import StepCost
 
 
@@ -119,7 +119,7 @@ class Scheduler:
         self._is_draining = self._is_draining and bool(self._flights)
         if self._is_draining:
             return None
-        chosen = self._choose() if len(self._flights) < self._most_flights() else []
+        chosen = self._choose()
         if not chosen and (self._flights or not self._shelf.has_released):
             return None
         tokens: list[int] = []
@@ -182,17 +182,14 @@ class Scheduler:
     def _choose(self) -> list[tuple[Row, Sequence]]:
         self._shelf.begin_step()
         choice = StepChoice(self._roster, self._cost, self._limits.step)
-        choice.make()
+        decoding = sum(
+            any(row.count == 1 and row.logits for row, _ in flight)
+            for flight in self._flights.values()
+        )
+        choice.make(Flights(len(self._flights), decoding))
         for sequence, error in choice.failed:
             self._fail(sequence, error)
         return choice.chosen
-
-    def _most_flights(self) -> int:
-        decoding = sum(one.decodes for one in self._roster.running)
-        if not decoding:
-            # One more chunk than stages, so that the first stage has the next one at hand.
-            return self._cost.stages + (self._cost.stages > 1)
-        return max(self._cost.stages, self._cost.groups(decoding))
 
     def _append(self, sequence: Sequence, drawn: SequenceOf[Sampled]) -> bool:
         """False when its grammar gave up: it has failed."""

@@ -26,6 +26,14 @@ Chosen = list[tuple[Row, Sequence]]
 
 
 @dataclass(frozen=True, slots=True)
+class Flights:
+    """Steps that are under way."""
+
+    all: int
+    decoding: int  # of them, those with rows that are no prompt
+
+
+@dataclass(frozen=True, slots=True)
 class StepLimits:
     step_tokens: int = 256  # most new tokens in one step
     step_rows: int = 256
@@ -41,10 +49,25 @@ class StepChoice:
         self.chosen: Chosen = []
         self.failed: list[tuple[Sequence, InvalidRequest]] = []  # their grammars gave up
 
-    def make(self) -> None:
-        """Fill `chosen`."""
+    def make(self, flights: Flights) -> None:
+        """Fill `chosen`, beside what is in flight.
+
+        As many steps with decoding rows fly as there are groups: one that is ready while they do
+        waits and joins the next, so that users who began apart share a step. Prompts may fill the
+        stages beyond that.
+        """
         decoding = [one for one in self._roster.running if one.decodes]
-        share = -(-len(decoding) // self._cost.groups(len(decoding))) if decoding else 0
+        groups = self._cost.groups(len(decoding)) if decoding else 0
+        share = -(-len(decoding) // groups) if groups else 0
+        if flights.decoding < groups:
+            self._add_decoding(decoding, share)
+        # One more chunk than stages where nobody else is delayed by it: the first stage then has
+        # the next one at hand.
+        stages = self._cost.stages
+        if self.chosen or flights.all < stages + (stages > 1 and not share):
+            self._add_prompts(share)
+
+    def _add_decoding(self, decoding: list[Sequence], share: int) -> None:
         ready = sorted(
             (one for one in decoding if one.pending and not one.in_flight),
             key=lambda one: one.ready_since,
@@ -53,7 +76,6 @@ class StepChoice:
             if len(self.chosen) == share:
                 break
             self._add(sequence, 1)
-        self._add_prompts(share)
 
     def _add_prompts(self, share: int) -> None:
         """Add prompt chunks to the step's decoding rows."""

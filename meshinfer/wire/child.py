@@ -23,7 +23,8 @@ class StageJob:
     device: str
     threads: int  # 0: as many as the PC has
     deterministic: bool
-    configuration: str  # "auto", "default" or one in its text form (engine.configuration)
+    configuration: str  # "auto", "default" or one in its text form (core.configuration)
+    probe_folder: str  # holds what a calibration is judged on, if the leader sent it
     epoch: Epoch
     plan: PlanId
     pipeline: int
@@ -71,15 +72,17 @@ class StorePlace:
 @dataclass(frozen=True, slots=True)
 class WeightsJob:
     """`pull`: have the model on disk, from `source` (as a person writes it; empty: the catalogue's
-    model of that name) in the form `recipe` (empty: any). `split`: have its stages in the store."""
+    model of that name) in the form `recipe` (empty: any). `split`: have its stages in the store.
+    `probe`: tell what these stages are calibrated on, kept in `probes_folder`."""
 
-    kind: str  # "pull" or "split"
+    kind: str  # "pull", "split" or "probe"
     model: ModelId
     models_folder: str
     store: StorePlace
     ranges: tuple[UnitRange, ...]
     source: str = ""
     recipe: str = ""
+    probes_folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class WeightsNews:
 class WeightsDone:
     folder: str  # of the model
     manifests: tuple[StageManifest, ...]  # of the stages, when they were asked for
+    probes: tuple[bytes, ...] = ()  # .npy of each stage, likewise; empty ones where there is none
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class Load:
     manifests: tuple[StageManifest, ...]
     seals: tuple[Seal, ...]
     sources: tuple[NodeId, ...]
+    probes: tuple[bytes, ...]  # of each stage, what it is calibrated on (.npy); may be empty
 
 
 class StagePhase(StrEnum):

@@ -50,7 +50,7 @@ MESH_MESSAGES: dict[int, tuple[type, Limits]] = {
     16: (commit.Prepare, Limits(256 * _K, 0)),
     17: (commit.Prepared, _SMALL),
     18: (commit.Declined, _SMALL),
-    19: (commit.Load, Limits(4 * _M, 0)),
+    19: (commit.Load, Limits(20 * _M, 0)),
     20: (commit.StageReport, Limits(8 * _K, 0)),
     21: (commit.Activate, _SMALL),
     22: (commit.Retire, _SMALL),
@@ -92,7 +92,7 @@ CHILD_MESSAGES: dict[int, tuple[type, Limits]] = {
     83: (child.StageLeave, _SMALL),
     96: (child.WeightsJob, Limits(16 * _K, 0)),
     97: (child.WeightsNews, _SMALL),
-    98: (child.WeightsDone, Limits(4 * _M, 0)),
+    98: (child.WeightsDone, Limits(64 * _M, 0)),
     99: (child.WeightsFailed, Limits(16 * _K, 0)),
 }
 CHANNEL_MESSAGES = {

@@ -143,7 +143,7 @@ def in_phase(phase: StagePhase) -> Callable[[object], bool]:
 async def serve(keeper: StageKeeper, leader: Leader, name: str) -> None:
     keeper.post(LEADER, Prepare(plan(name), SHAPE))
     await leader.wait_for(lambda m: m == Prepared(PlanId(name)))
-    keeper.post(LEADER, Load(EPOCH, PlanId(name), (MANIFEST,), (SEAL,), (LEADER,)))
+    keeper.post(LEADER, Load(EPOCH, PlanId(name), (MANIFEST,), (SEAL,), (LEADER,), (b"",)))
     await leader.wait_for(lambda m: in_phase(StagePhase.READY)(m) and m.plan == name)  # type: ignore[attr-defined]
     keeper.post(LEADER, Activate(EPOCH, PlanId(name)))
     await leader.wait_for(lambda m: in_phase(StagePhase.SERVING)(m) and m.plan == name)  # type: ignore[attr-defined]
@@ -217,7 +217,7 @@ async def test_a_fetch_that_fails_names_its_reason() -> None:
     leader, runner = Leader(), Runner()
     async with keeping(leader, runner, full) as keeper:
         keeper.post(LEADER, Prepare(plan("one"), SHAPE))
-        keeper.post(LEADER, Load(EPOCH, PlanId("one"), (MANIFEST,), (SEAL,), (LEADER,)))
+        keeper.post(LEADER, Load(EPOCH, PlanId("one"), (MANIFEST,), (SEAL,), (LEADER,), (b"",)))
         report = await leader.wait_for(in_phase(StagePhase.FAILED))
     assert isinstance(report, StageReport)
     assert report.code == "disk_full"
@@ -248,7 +248,7 @@ async def test_a_manifest_that_nobody_of_the_fleet_signed_is_neither_fetched_nor
         keeper.post(LEADER, Prepare(plan("one"), SHAPE))
         await leader.wait_for(lambda m: m == Prepared(PlanId("one")))
         forged = Seal(b"certificate", b"by somebody")
-        keeper.post(LEADER, Load(EPOCH, PlanId("one"), (MANIFEST,), (forged,), (LEADER,)))
+        keeper.post(LEADER, Load(EPOCH, PlanId("one"), (MANIFEST,), (forged,), (LEADER,), (b"",)))
         failed = await leader.wait_for(in_phase(StagePhase.FAILED))
     assert isinstance(failed, StageReport)
     assert failed.code == TrustRefused.code

@@ -106,6 +106,11 @@ class ToyLibrary:
         whole = TOY.shape().digest
         return tuple(StageManifest(model, whole, one, "-", (), digest(one)) for one in ranges)
 
+    async def probes(
+        self, model: ModelId, ranges: tuple[UnitRange, ...], tell: object
+    ) -> tuple[bytes, ...]:
+        return (b"",) * len(ranges)
+
     async def text(self, model: ModelId, context_length: int) -> tuple[Encoder, Language]:
         special = frozenset({BEGIN_TOKEN, END_TOKEN})
         vocabulary = ByteTokenizer().vocabulary()

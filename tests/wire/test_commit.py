@@ -54,12 +54,12 @@ def test_a_stage_of_20_gb_can_be_loaded() -> None:
     manifest = StageManifest(
         ModelId("m"), Digest("c" * 64), UnitRange(0, 9), "2026.4.1", (file,), Digest("d" * 64)
     )
-    message = commit.Load(EPOCH, PLAN, (manifest,), (SEAL,), (NodeId("n" * 52),) * 32)
+    message = commit.Load(EPOCH, PLAN, (manifest,), (SEAL,), (NodeId("n" * 52),) * 32, (bytes(9),))
     assert registry.unpack(registry.pack(message), registry.welcome("mesh"))[0] == message
 
 
 def test_a_range_that_holds_nothing_is_refused_by_the_receiver() -> None:
-    message = commit.Load(EPOCH, PLAN, (), (), ())
+    message = commit.Load(EPOCH, PLAN, (), (), (), ())
     packed = registry.pack(message)
     assert registry.unpack(packed, registry.welcome("mesh"))[0] == message
     whole = stage(3)
