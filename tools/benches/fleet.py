@@ -51,7 +51,7 @@ def run(report: Report, options: BenchOptions) -> None:
     ours: dict[int, float] = {}
     with (
         tempfile.TemporaryDirectory() as scratch,
-        fleet_of(Path(scratch), folder.path, 2) as agents,
+        fleet_of(Path(scratch), folder.path, 2, "--configuration", options.configuration) as agents,
     ):
         url, name = agents[0].url, options.model
         load(url, name, 2, 16)  # warm
