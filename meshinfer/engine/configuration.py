@@ -26,8 +26,8 @@ from meshinfer.errors import StageFailed
 class StageOptions:
     """What the plan and this PC decide about one stage.
 
-    `deterministic` promises that the answer does not depend on how tokens are grouped into steps,
-    up to the last bits of a sum: f32 and no dynamic quantisation.
+    `deterministic` promises that the answer does not depend on how tokens are grouped into steps:
+    f32, no dynamic quantisation, and fixed shapes (engine.lockstep).
     `dynamic_quantization_group_size` None leaves the choice to us; 0 switches it off.
     `cache_precision` empty: as the computation.
     """

@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshinfer.core.step import Step
-from meshinfer.engine.blocks import BlockTable, Chain, Placement
+from meshinfer.engine.blocks import BlockTable, Placement
 from meshinfer.engine.cache_tensors import CacheTensors, allocate, memory_of
 from meshinfer.engine.compiled_cache import compile_model, worth_keeping
 from meshinfer.engine.configuration import StageOptions, check_device, check_precision, properties
+from meshinfer.engine.lockstep import WIDTH, padded, slices
 from meshinfer.engine.openvino_error import openvino_errors
 from meshinfer.engine.ports import HIDDEN_INPUT, TOKEN_INPUT, Ports, read_ports
 from meshinfer.engine.stage import StageShape
-from meshinfer.engine.step_arrays import paged_arrays, token_count, wanted_tokens
+from meshinfer.engine.step_arrays import PagedArrays, paged_arrays, token_count, wanted_tokens
 from meshinfer.engine.transform import (
     PAGED_INPUTS,
     POSITION_INPUT,
@@ -36,6 +37,9 @@ __all__ = ["PagedStage", "StageOptions"]
 _SMALL_BYTES = 32 << 10
 """Up to here a copy is cheaper than a new tensor."""
 
+MOST_BLOCK = 256
+"""Tokens of the largest cache block of any device: as many more give one block more at least."""
+
 _PLAIN_BLOCK = 32
 """Tokens a block of a stage without a cache: it only counts, in the unit the CPU would use."""
 
@@ -48,6 +52,9 @@ class PagedStage:
     ) -> None:
         block_size = cache.block_size if cache else _PLAIN_BLOCK
         block_count = cache.block_count if cache else -(-options.cache_tokens // block_size)
+        self._in_lockstep = options.deterministic
+        if cache and options.deterministic:
+            block_count -= 1  # the last one belongs to nobody: engine.lockstep
         self._shape = StageShape(
             first=ports.first,
             last=ports.last,
@@ -89,7 +96,9 @@ class PagedStage:
         check_precision(compiled, options)
         cache = None
         if ports.has_attention:
-            cache = allocate(compiled, memory_of(core, options.device), options.cache_tokens)
+            spare = MOST_BLOCK if options.deterministic else 0
+            memory = memory_of(core, options.device)
+            cache = allocate(compiled, memory, options.cache_tokens + spare)
         return cls(compiled, ports, options, cache)
 
     @property
@@ -158,17 +167,41 @@ class PagedStage:
         with openvino_errors("The computation", "Read the log of that PC and restart the stage."):
             if self._cache is not None:
                 self._cache.copy_blocks(placement.copies)
-                self._set_paged(step, placement.chains)
-            self._set_source(source)
-            if self._shape.last:
-                # The head must have one row at least, also where nobody wants any.
-                wanted = wanted_tokens(step)
-                self._set(WANTED_INPUT, wanted if len(wanted) else np.zeros(1, np.int64))
-            self._request.infer()
-            output = self._request.get_output_tensor(0)
-            result: NDArray[Any] = output.data
+            if self._in_lockstep:
+                return self._compute_in_lockstep(step, source, placement)
+            arrays = paged_arrays(step, placement.chains) if self._cache is not None else None
+            return self._infer(source, arrays, wanted_tokens(step))
+
+    def _compute_in_lockstep(
+        self, step: Step, source: NDArray[Any], placement: Placement
+    ) -> NDArray[Any]:
+        """The same, `lockstep.WIDTH` tokens at a time."""
+        wanted, results = wanted_tokens(step), []
+        everything = np.arange(WIDTH, dtype=np.int64)
+        for part in slices(step, placement.chains, self._shape.block_size, self._table.block_count):
+            mine = wanted[(wanted >= part.first) & (wanted < part.first + part.count)]
+            asked = everything if len(mine) else mine
+            arrays = part.arrays if self._cache is not None else None
+            output = self._infer(padded(source, part), arrays, asked)
+            kept = mine - part.first if self._shape.last else everything[: part.count]
+            results.append(output[kept])
+        return np.concatenate(results)
+
+    def _infer(
+        self, source: NDArray[Any], arrays: PagedArrays | None, wanted: NDArray[np.int64]
+    ) -> NDArray[Any]:
+        """One inference: a row for each of `wanted` at the last stage, else for each token. Valid
+        until the next."""
+        if arrays is not None:
+            self._set_paged(arrays)
+        self._set_source(source)
         if self._shape.last:
-            return result.reshape(len(result), -1)[: step.logit_count]
+            # The head must have one row at least, also where nobody wants any.
+            self._set(WANTED_INPUT, wanted if len(wanted) else np.zeros(1, np.int64))
+        self._request.infer()
+        result: NDArray[Any] = self._request.get_output_tensor(0).data
+        if self._shape.last:
+            return result.reshape(len(result), -1)[: len(wanted)]
         if self._shape.precision == "bf16":
             result = result.view(np.uint16)
         return result.reshape(len(source), self._shape.output_width)
@@ -180,8 +213,7 @@ class PagedStage:
         else:
             self._set(HIDDEN_INPUT, source[:, None, :] if plain else source)
 
-    def _set_paged(self, step: Step, chains: tuple[Chain, ...]) -> None:
-        arrays = paged_arrays(step, chains)
+    def _set_paged(self, arrays: PagedArrays) -> None:
         for name in (POSITION_INPUT, *PAGED_INPUTS):
             if name in self._inputs:
                 self._set(name, getattr(arrays, name))

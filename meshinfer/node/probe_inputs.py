@@ -39,12 +39,15 @@ log = logging.getLogger(__name__)
 
 
 def probe_inputs(
-    model: ModelFolder, ranges: Sequence[UnitRange], folder: Path
+    model: ModelFolder,
+    ranges: Sequence[UnitRange],
+    folder: Path,
+    most_weights: int = MOST_WEIGHTS,
 ) -> tuple[bytes, ...]:
     """For each stage its probe as a .npy: ids int32 [POSITIONS], or f32 [POSITIONS, width]. Kept in
     `folder`. Empty ones when the model is too large or cannot be run here: a calibration gets along
     without. Blocks for seconds."""
-    if model.shape.weight_bytes(UnitRange(0, len(model.shape.units))) > MOST_WEIGHTS:
+    if model.shape.weight_bytes(UnitRange(0, len(model.shape.units))) > most_weights:
         return (b"",) * len(ranges)
     digest = model.shape.digest
     missing = [units for units in ranges if not _file(folder, digest, units.first).is_file()]

@@ -63,8 +63,9 @@ class _Host:
 class StageProcesses:
     """Each stage in a process of its own: a driver that hangs or aborts takes nobody along."""
 
-    def __init__(self, park_s: float = PARK_S) -> None:
+    def __init__(self, park_s: float = PARK_S, module: str = "meshinfer.node.stage_host") -> None:
         self._park_s = park_s
+        self._module = module
         self._hosts: list[_Host] = []
 
     @property
@@ -103,7 +104,7 @@ class StageProcesses:
                 host.end = None
                 return host
             await self._stop(host)
-        child = ChildProcess("meshinfer.node.stage_host")
+        child = ChildProcess(self._module)
         await child.__aenter__()
         host = _Host(stage, child)
         self._hosts.append(host)

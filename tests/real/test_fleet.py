@@ -8,6 +8,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,73 @@ def test_a_second_agent_on_a_state_folder_is_refused(fleet: RealFleet) -> None:
     assert second.returncode == 2
     assert "runs on" in second.stderr
     assert len(second.stderr.splitlines()) == 1
+
+
+def test_a_conversation_goes_on_from_its_cache_at_any_door(fleet: RealFleet) -> None:
+    """M11."""
+    turns = [{"role": "user", "content": "Tell me about the moon. " * 12}]
+    body = {"model": MODEL, "messages": turns, "temperature": 0, "max_tokens": 16}
+    _, first = post(f"{fleet.agents[1].url}/v1/chat/completions", json.dumps(body).encode())
+    turns.append(first["choices"][0]["message"])
+    turns.append({"role": "user", "content": "And the sun?"})
+    _, second = post(f"{fleet.agents[2].url}/v1/chat/completions", json.dumps(body).encode())
+    cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached >= first["usage"]["prompt_tokens"]
+    assert cached < second["usage"]["prompt_tokens"]
+
+
+def test_json_choices_and_log_probabilities_through_the_ring(fleet: RealFleet) -> None:
+    client = openai.OpenAI(base_url=f"{fleet.agents[1].url}/v1", api_key="any", max_retries=0)
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 12}, "large": {"type": "boolean"}},
+        "required": ["city", "large"],
+        "additionalProperties": False,
+    }
+    done = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": QUESTION}],
+        max_tokens=60,
+        n=2,
+        seed=5,
+        logprobs=True,
+        top_logprobs=3,
+        frequency_penalty=0.5,
+        response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": schema}},
+    )
+    assert len(done.choices) == 2
+    for choice in done.choices:
+        assert choice.finish_reason == "stop"
+        answer_ = json.loads(choice.message.content or "")
+        assert set(answer_) == {"city", "large"}
+        assert choice.logprobs is not None
+        told = choice.logprobs.content or []
+        assert "".join(one.token for one in told) == choice.message.content
+        assert all(len(one.top_logprobs) == 3 for one in told)
+    assert done.usage is not None
+    assert done.usage.prompt_tokens_details is not None
+
+
+def test_metrics_and_status_tell_where_the_time_goes(fleet: RealFleet) -> None:
+    answer(fleet.agents[2], QUESTION)
+    for agent in fleet.agents:
+        with urllib.request.urlopen(f"{agent.url}/metrics", timeout=10) as response:
+            text = response.read().decode()
+        assert 'meshinfer_members{state="alive"} 3' in text
+        assert 'meshinfer_stage_seconds{stage="2",part="compute"}' in text
+    stages = fleet.agents[0].status()["plan"]["pipelines"][0]["stages"]
+    assert all(stage["configuration"] == "f32/0/f32" for stage in stages)
+    assert all(stage["calibration"]["source"] == "deterministic" for stage in stages)
+    assert all(stage["calibration"]["step_ms"]["1"] > 0 for stage in stages)
+
+
+def test_alone_and_in_company_the_text_is_the_same(fleet: RealFleet) -> None:
+    """C17, in deterministic mode: three PCs, eight users."""
+    questions = [f"Say something about the number {index}." for index in range(8)]
+    alone = [answer(fleet.agents[index % 3], one) for index, one in enumerate(questions)]
+    with ThreadPoolExecutor(len(questions)) as crowd:
+        asked = [
+            crowd.submit(answer, fleet.agents[(index + 1) % 3], one)
+            for index, one in enumerate(questions)
+        ]
+    assert [one.result() for one in asked] == alone
