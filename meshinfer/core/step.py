@@ -28,6 +28,11 @@ class Row:
         b""  # allowed tokens: for each logit row a little-endian bit per token; empty: all
     )
 
+    @property
+    def decodes(self) -> bool:
+        """One token that asks for the next; anything else is a part of a prompt."""
+        return self.count == self.logits == 1
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:

@@ -40,6 +40,7 @@ class StepOutcome:
     round_trip_us: int
     rows: int
     tokens: int
+    prompt_tokens: int  # of them, those that are no decoding
     lost: tuple[int, ...] = ()  # sequences that a stage does not hold: the step was not computed
 
 
@@ -48,6 +49,7 @@ class _Flight:
     sent_s: float
     rows: int
     tokens: int
+    prompt_tokens: int
     wanted: tuple[int, ...]  # for each token that is due: how many alternatives come with it
 
 
@@ -101,7 +103,13 @@ class LeaderRing:
             timings=(),
         )
         wanted = tuple(row.sampling.logprobs or 0 for row in step.rows for _ in range(row.logits))
-        flight = _Flight(self._clock(), len(step.rows), step.token_count, wanted)
+        flight = _Flight(
+            sent_s=self._clock(),
+            rows=len(step.rows),
+            tokens=step.token_count,
+            prompt_tokens=sum(row.count for row in step.rows if not row.decodes),
+            wanted=wanted,
+        )
         self._flights[step.number] = flight
         await self._head.send(frame, pack_step(step, None))
 
@@ -137,6 +145,7 @@ class LeaderRing:
             round_trip_us=round_trip_us,
             rows=flight.rows,
             tokens=flight.tokens,
+            prompt_tokens=flight.prompt_tokens,
             lost=lost,
         )
 

@@ -182,11 +182,13 @@ class Scheduler:
     def _choose(self) -> list[tuple[Row, Sequence]]:
         self._shelf.begin_step()
         choice = StepChoice(self._roster, self._cost, self._limits.step)
-        decoding = sum(
-            any(row.count == 1 and row.logits for row, _ in flight)
-            for flight in self._flights.values()
+        flights = [[row for row, _ in flight] for flight in self._flights.values()]
+        choice.make(
+            Flights(
+                all=len(flights),
+                decoding=sum(any(row.decodes for row in rows) for rows in flights),
+            )
         )
-        choice.make(Flights(len(self._flights), decoding))
         for sequence, error in choice.failed:
             self._fail(sequence, error)
         return choice.chosen

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 from meshinfer.core.step import Opening, Row
 from meshinfer.errors import InvalidRequest
-from meshinfer.serve.roster import WORTH_SHARING, Roster
+from meshinfer.serve.roster import Roster
 from meshinfer.serve.sequence import Sequence, SequenceState
 from meshinfer.serve.step_cost import StepCost
 
 COMPANY_STRETCH = 2.0
-"""A step with a prompt chunk may take so many times as long as one without: half of the time goes
-to the prompt, and the others' tokens come at half their speed at worst."""
+"""The time between two tokens of a user may grow so many times while others' prompts are computed:
+half of the time goes to the prompts."""
+
+LEAST_CHUNK = 4
+"""Prompt tokens that a step carries in any case, or a prompt would never end."""
 
 FIRST_PROMPT_SHARE = 0.75
 """Of the tokens for prompts, the one whose turn it is gets at least this; the shortest others share
@@ -61,8 +64,8 @@ class StepChoice:
         share = -(-len(decoding) // groups) if groups else 0
         if flights.decoding < groups:
             self._add_decoding(decoding, share)
-        # One more chunk than stages where nobody else is delayed by it: the first stage then has
-        # the next one at hand.
+        # Where nobody else is delayed by it, one more chunk than stages flies: the first stage then
+        # has the next one at hand.
         stages = self._cost.stages
         if self.chosen or flights.all < stages + (stages > 1 and not share):
             self._add_prompts(share)
@@ -84,7 +87,8 @@ class StepChoice:
         if not prompts and not waiting:
             return
         others = sorted(prompts[1:], key=lambda one: one.pending)
-        budget = self._prompt_tokens(prompts[0].pending if prompts else waiting.tokens, share)
+        pending = prompts[0].pending if prompts else waiting.tokens
+        budget = self._prompt_tokens(pending, share)
         wanted = sum(one.pending for one in others) + (waiting.tokens if prompts else 0)
         reserved = min(wanted, int(budget * (1 - FIRST_PROMPT_SHARE)))
         for sequence in prompts[:1]:
@@ -103,7 +107,7 @@ class StepChoice:
         most = self._limits.step_tokens - rows
         if share:
             beside = self._cost.tokens_beside(rows, share, COMPANY_STRETCH, most)
-            return min(most, max(WORTH_SHARING, beside))
+            return min(most, max(LEAST_CHUNK, beside))
         return self._cost.prompt_chunk(pending, most)
 
     def _start_next(self, budget: int) -> int:

@@ -13,6 +13,13 @@ from dataclasses import dataclass
 from meshinfer.serve.ring import StepOutcome
 
 _WEIGHT = 0.2  # of the newest step in a moving average
+_FAST_WEIGHT = 0.3
+"""Of the newest step in what prompts cost beside others: a prompt's context grows by the step."""
+
+_FACTORS = (0.5, 16.0)
+_WHOLE_CHUNK = 32
+"""Tokens from which on a step of prompts alone tells of chunks; less is the end of one."""
+
 _PROMPT_CHUNKS = (16, 32, 48, 64, 96, 128, 192, 256)
 _UNKNOWN_CHUNK = 64
 
@@ -70,22 +77,15 @@ class StepCost:
             StageCost() for _ in range(stages)
         ]
         self._hops_s = 0.0
+        self._prompt_factor = (
+            1.0  # what prompt tokens cost now, over what they cost without context
+        )
         self._observed = 0
         self._groups: dict[int, int] = {}
 
     @property
     def stages(self) -> int:
         return len(self._stages)
-
-    def observe(self, tokens: int, stage_seconds: Sequence[float], hops_s: float) -> None:
-        """A step came back. `hops_s` is what of its round trip no stage accounts for."""
-        for stage, seconds in zip(self._stages, stage_seconds, strict=True):
-            stage.observe(tokens, seconds)
-        weight = _WEIGHT if self._observed else 1.0
-        self._hops_s += (hops_s - self._hops_s) * weight
-        self._observed += 1
-        if self._observed % 16 == 0:
-            self._groups.clear()
 
     def take(self, outcome: StepOutcome) -> None:
         """Observer of the decode loop."""
@@ -95,7 +95,36 @@ class StepCost:
         busy = sum(one.queue_us + one.compute_us + one.handle_us for one in timings)
         hops_s = max(0, outcome.round_trip_us - busy) / 1e6
         seconds = [(one.compute_us + one.handle_us) / 1e6 for one in timings]
-        self.observe(outcome.tokens, seconds, hops_s)
+        self.observe(outcome.tokens, seconds, hops_s, outcome.prompt_tokens)
+
+    def observe(
+        self,
+        tokens: int,
+        stage_seconds: Sequence[float],
+        hops_s: float,
+        prompt_tokens: int = 0,
+    ) -> None:
+        """A step came back. `hops_s` is what of its round trip no stage accounts for."""
+        if 0 < prompt_tokens < tokens:
+            self._observe_company(tokens - prompt_tokens, tokens, max(stage_seconds))
+        elif not prompt_tokens or tokens >= _WHOLE_CHUNK:
+            for stage, seconds in zip(self._stages, stage_seconds, strict=True):
+                stage.observe(tokens, seconds)
+        weight = _WEIGHT if self._observed else 1.0
+        self._hops_s += (hops_s - self._hops_s) * weight
+        self._observed += 1
+        if self._observed % 16 == 0:
+            self._groups.clear()
+
+    def _observe_company(self, rows: int, tokens: int, seconds: float) -> None:
+        """Prompt tokens beside decoding rows. Their cost grows with the prompt's context, and a
+        small chunk of a long prompt pays most of it: that is what the factor follows."""
+        alone, together = self.slowest(rows), self.slowest(tokens)
+        if alone is None or together is None or together <= alone:
+            return
+        least, most = _FACTORS
+        factor = min(max((seconds - alone) / (together - alone), least), most)
+        self._prompt_factor += (factor - self._prompt_factor) * _FAST_WEIGHT
 
     def slowest(self, tokens: int) -> float | None:
         """Seconds of the stage that takes longest."""
@@ -151,14 +180,15 @@ class StepCost:
     def tokens_beside(self, rows: int, usual_rows: int, stretch: float, most: int) -> int:
         """Prompt tokens that a step of `rows` decoding ones may carry, so that it takes at most
         `stretch` times as long as a step of `usual_rows` alone."""
-        usual = self.slowest(max(1, usual_rows))
-        if usual is None:
+        usual, alone = self.slowest(max(1, usual_rows)), self.slowest(max(1, rows))
+        if usual is None or alone is None:
             return min(_UNKNOWN_CHUNK, most)
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            seconds = self.slowest(rows + middle)
-            if seconds is not None and seconds <= stretch * usual:
+            together = self.slowest(rows + middle)
+            assert together is not None
+            if alone + (together - alone) * self._prompt_factor <= stretch * usual:
                 low = middle
             else:
                 high = middle - 1

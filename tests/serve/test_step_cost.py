@@ -65,3 +65,13 @@ def test_what_fits_beside_others() -> None:
     assert 22 <= tokens <= 24
     assert cost.tokens_beside(4, 4, 1.0, 256) == 0
     assert cost.tokens_beside(4, 4, 100.0, 17) == 17
+
+
+def test_a_long_context_makes_prompt_tokens_dearer_for_now() -> None:
+    cost = linear(1, 0.04, 0.002)
+    before = cost.tokens_beside(4, 4, 2.0, 256)
+    for _ in range(20):
+        cost.observe(4 + 10, [0.048 + 0.06], 0.0, prompt_tokens=10)
+    after = cost.tokens_beside(4, 4, 2.0, 256)
+    assert after == pytest.approx(before / 3, abs=1)
+    assert cost.slowest(14) == pytest.approx(0.04 + 0.002 * 14)

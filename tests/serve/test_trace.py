@@ -95,6 +95,7 @@ def test_a_step_is_made_of_what_came_back() -> None:
         round_trip_us=30_000,
         rows=2,
         tokens=3,
+        prompt_tokens=0,
     )
     made = TracedStep.of(outcome)
     assert (made.number, made.rows, made.tokens, made.began_s) == (4, 2, 3, 8.0)
