@@ -65,7 +65,8 @@ def running(agents: list[AgentProcess]) -> Iterator[None]:
     try:
         for agent in agents:
             model = ["--model", MODEL] if agent is agents[0] else []
-            agent.start("--memory", MEMORY, *model)
+            # three agents that share two cores have nothing to calibrate for
+            agent.start("--memory", MEMORY, "--configuration", "default", *model)
         yield
     finally:
         print("stopping the three agents ...", flush=True)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from meshinfer.core.ids import Epoch
 from meshinfer.errors import PeerLost
 from meshinfer.node.door import NodeDoor
-from meshinfer.node.leader_term import FleetMesh, LeaderTerm
+from meshinfer.node.leader_term import LeaderTerm
+from meshinfer.node.term_tools import FleetMesh
 from meshinfer.wire.forward import FleetReport
 
 REPORT_EVERY_S = 1.0

@@ -24,7 +24,7 @@ Tell = Callable[[str, int, int], None]
 
 
 class DiskLibrary:
-    """Implements node.leader_term.Library over the state folder.
+    """Implements node.term_tools.Library over the state folder.
 
     Reading and cutting happen in a weights process; the tokenizer is loaded into a thread here,
     once a model.

@@ -18,13 +18,14 @@ from meshinfer.link.base import Dialer, Link
 from meshinfer.mesh.runner import Mesh
 from meshinfer.node.door import NodeDoor
 from meshinfer.node.forward import ForwardDesk, ForwardDoor
-from meshinfer.node.leader_term import LeaderTerm, Library, PlanFor, TermOptions, TermTools
+from meshinfer.node.leader_term import LeaderTerm
 from meshinfer.node.leadership import Leadership
 from meshinfer.node.ring_desk import RingDesk
 from meshinfer.node.seals import Seals
 from meshinfer.node.stage_job import KeeperOptions
 from meshinfer.node.stage_keeper import Fetch, StageKeeper
 from meshinfer.node.stage_runner import StageRunner
+from meshinfer.node.term_tools import Library, PlanFor, TermOptions, TermTools
 from meshinfer.wire.commit import Activate, Declined, Load, Prepare, Prepared, Retire, StageReport
 from meshinfer.wire.forward import (
     Ask,

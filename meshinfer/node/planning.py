@@ -21,7 +21,7 @@ default, bf16 (design.md section 4: 89 against 120 ms a step, KL 0.0016 against 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlanner:
-    """Implements node.leader_term.PlanFor."""
+    """Implements node.term_tools.PlanFor."""
 
     precision: str  # "auto", "f32" or "bf16"
     force_stages: int | None

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from meshinfer.core.units import format_bytes
 from meshinfer.engine.calibration_input import PROBE_FILE
 from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady, PeerLost, StageFailed
 from meshinfer.mesh.atomic_file import replace_bytes
+from meshinfer.node.held_plan import HeldPlan, StagePart
 from meshinfer.node.seals import Seals
 from meshinfer.node.stage_job import KeeperOptions, stage_job
 from meshinfer.node.stage_runner import StageRunner
@@ -37,7 +38,6 @@ from meshinfer.wire.commit import (
     Prepared,
     Retire,
     StagePhase,
-    StageReport,
 )
 
 REPORT_EVERY_S = 1.0
@@ -58,49 +58,6 @@ class LeaseHolder(Protocol):
 
 Fetch = Callable[[StageManifest, tuple[NodeId, ...], Callable[[int, int], None]], Awaitable[Path]]
 """Have a stage's files on disk, verified; tells (done, total) bytes as it goes."""
-
-
-@dataclass(slots=True)
-class HeldPlan:
-    """The plan that this PC's lease is bound to."""
-
-    prepared: Prepare
-    leader: NodeId
-    go: asyncio.Event = field(default_factory=asyncio.Event)
-    work: asyncio.Task[None] | None = None
-    parts: list[StagePart] = field(default_factory=list)
-
-    @property
-    def plan(self) -> Plan:
-        return self.prepared.plan
-
-
-class StagePart:
-    """One stage of a held plan, and its newest report."""
-
-    def __init__(self, held: HeldPlan, job: StageJob) -> None:
-        self.held = held
-        self.job = job
-        self.changed = asyncio.Event()
-        self.report = self._report(StageNews(StagePhase.FETCHING, 0.0))
-        held.parts.append(self)
-
-    def note(self, news: StageNews) -> None:
-        self.report = self._report(news)
-        self.changed.set()
-
-    def _report(self, news: StageNews) -> StageReport:
-        job = self.job
-        return StageReport(
-            plan=job.plan,
-            pipeline=job.pipeline,
-            stage=job.stage,
-            phase=news.phase,
-            progress=news.progress,
-            code=news.code,
-            why=news.why,
-            calibration=news.calibration,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,12 +32,12 @@ from meshinfer.link.trust import Trust
 from meshinfer.mesh.runner import Mesh
 from meshinfer.mesh.timing import ElectionTiming, MeshTiming
 from meshinfer.mesh.world import Me, World
-from meshinfer.node.leader_term import TermOptions
 from meshinfer.node.node import Node, NodeParts
 from meshinfer.node.planning import FleetPlanner
 from meshinfer.node.ring_ends import ExpectedConsumer, consume
 from meshinfer.node.stage_job import KeeperOptions, ring_facts
 from meshinfer.node.stage_runner import Tell
+from meshinfer.node.term_tools import TermOptions
 from meshinfer.serve.encoder import ThreadedEncoder
 from meshinfer.serve.inbox import Encoder, Language
 from meshinfer.serve.stage_memory import StageMemory
