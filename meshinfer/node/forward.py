@@ -54,19 +54,19 @@ class ForwardDoor:
         """
         answers: asyncio.Queue[Answer] = asyncio.Queue()
         self._asked[request.id] = (leader, answers)
-        done = False
+        unfinished = request.choices
         try:
             await self._mesh.send(leader, Ask(request))
-            while not done:
+            while unfinished:
                 answer = await answers.get()
                 if isinstance(answer, AskFailed):
-                    done = True
+                    unfinished = 0
                     raise _error(answer)
-                done = isinstance(answer, AskFinished)
+                unfinished -= isinstance(answer, AskFinished)
                 yield answer.event
         finally:
             del self._asked[request.id]
-            if not done:
+            if unfinished:
                 with contextlib.suppress(PeerLost):
                     await self._mesh.send(leader, AskCancel(request.id))
 

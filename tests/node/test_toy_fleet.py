@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
 
 from meshinfer.core.model import UnitRange
-from meshinfer.core.request import Delta, Event, Started
+from meshinfer.core.request import Delta, Event, Finished, Started
 from meshinfer.core.step import Row, Step
 from meshinfer.engine.sampling import DrawRow, draw
 from meshinfer.engine.toy import ToyStage
@@ -162,3 +163,16 @@ async def within_ten_seconds(stream: AsyncGenerator[Event, None]) -> None:
 def seen(fleet: ToyFleet, name: str) -> set[str]:
     members = fleet.nodes[name].mesh.view.members
     return {member.node for member in members if member.state.value != "dead"}
+
+
+async def test_every_choice_comes_through_every_door() -> None:
+    async with toy_fleet("a", "b", stages=2) as fleet:
+        await fleet.ready()
+        for toy in fleet.nodes.values():
+            asked = replace(question("three at once"), choices=3)
+            ends = [
+                event.choice
+                async for event in toy.node.door.generate(asked)
+                if isinstance(event, Finished)
+            ]
+            assert sorted(ends) == [0, 1, 2]

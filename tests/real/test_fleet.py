@@ -242,7 +242,7 @@ def test_metrics_and_status_tell_where_the_time_goes(fleet: RealFleet) -> None:
         assert 'meshinfer_members{state="alive"} 3' in text
         assert 'meshinfer_stage_seconds{stage="2",part="compute"}' in text
     stages = fleet.agents[0].status()["plan"]["pipelines"][0]["stages"]
-    assert all(stage["configuration"] == "f32/0/f32" for stage in stages)
+    assert all(stage["configuration"].startswith("f32/0/f32") for stage in stages)
     assert all(stage["calibration"]["source"] == "deterministic" for stage in stages)
     assert all(stage["calibration"]["step_ms"]["1"] > 0 for stage in stages)
 
