@@ -34,7 +34,8 @@ def render(document: dict[str, Any]) -> str:
     if serving:
         parts.append(
             f"{serving['running']} running, {serving['waiting']} waiting, "
-            f"{serving['tokens_per_s']:.1f} tokens/s, cache {serving['cache_used']:.0%} used"
+            f"{serving['tokens_per_s']:.1f} tokens/s, cache {serving['cache_used']:.0%} used, "
+            f"{serving['cache_kept']:.0%} kept for prompts that begin alike"
         )
     refusals = document.get("refusals") or []
     if refusals:
@@ -97,7 +98,8 @@ def stages_table(document: dict[str, Any]) -> str:
                 f"{stage['first']}-{stage['last']}",
                 format_bytes(stage["bytes"]),
                 format_bytes(stage["cache_bytes"]),
-                stage["phase"],
+                stage.get("configuration", "-"),
+                _phase(stage),
                 f"{speed['compute_ms']:.1f}" if speed else "-",
                 f"{speed['wait_ms']:.1f}" if speed else "-",
             ]
@@ -109,6 +111,7 @@ def stages_table(document: dict[str, Any]) -> str:
         "layers",
         "weights",
         "cache",
+        "computes in",
         "phase",
         "compute ms",
         "wait ms",
@@ -116,3 +119,10 @@ def stages_table(document: dict[str, Any]) -> str:
     wire = (document.get("serving") or {}).get("wire_ms")
     tail = f"\n{wire:.2f} ms a hop on the wire" if wire is not None else ""
     return f"{plan['kind']}: {plan['why']}\n{table(heads, rows)}{tail}"
+
+
+def _phase(stage: dict[str, Any]) -> str:
+    """With progress while something takes a while: fetching, or calibrating and testing."""
+    if stage["phase"] in ("fetching", "testing"):
+        return f"{stage['phase']} {stage['progress']:.0%}"
+    return str(stage["phase"])

@@ -35,6 +35,7 @@ from meshinfer.mesh.runner import Mesh
 from meshinfer.mesh.world import Me, World
 from meshinfer.node.bad_peers import BadPeers
 from meshinfer.node.library import DiskLibrary
+from meshinfer.node.loop_lag import LoopLag
 from meshinfer.node.metrics import NodeMetrics
 from meshinfer.node.node import Node, NodeParts
 from meshinfer.node.planning import FleetPlanner
@@ -85,6 +86,7 @@ class Agent:
             settings.model_source,
             with_probes=settings.configuration == "auto" and not settings.deterministic,
         )
+        self._lag = LoopLag(time.monotonic)
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
         self._exchange = Exchange(
             store.open(),
@@ -132,7 +134,8 @@ class Agent:
             log.info("%s", self._greeting(address))
             asked = await stack.enter_async_context(_owned(self._ask_devices()))
             seen = await stack.enter_async_context(_owned(self._announce()))
-            await asyncio.gather(running, asked, seen)
+            watched = await stack.enter_async_context(_owned(self._lag.run()))
+            await asyncio.gather(running, asked, seen, watched)
 
     def _me(self) -> Me:
         own = list(interface_addresses())
@@ -216,6 +219,7 @@ class Agent:
             node.door,
             lambda: (*self._refusals.all(), *mesh.refusals),
             self._hints,
+            self._lag,
         )
 
     def _hints(self) -> list[str]:

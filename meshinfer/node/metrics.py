@@ -32,6 +32,8 @@ def _fleet(document: dict[str, Any]) -> Iterator[Sample]:
     yield _gauge("meshinfer_epoch", "The newest epoch that this PC knows.", fleet["epoch"])
     leads = document["node"]["role"] == "leader"
     yield _gauge("meshinfer_leads", "1 when this PC leads.", float(leads))
+    lag = "How late the event loop was at worst in the last minute."
+    yield _gauge("meshinfer_loop_lag_seconds", lag, document["node"]["loop_lag_ms"] / _MS)
     ready = (document.get("model") or {}).get("state") == "ready"
     yield _gauge("meshinfer_ready", "1 when a model is served.", float(ready))
 

@@ -9,6 +9,7 @@ from meshinfer import __version__
 from meshinfer.core.fleet import FleetView, Member, Refusal
 from meshinfer.core.ids import FleetId
 from meshinfer.node.door import NodeDoor
+from meshinfer.node.loop_lag import LoopLag
 
 _NO_MODEL = {"id": None, "state": "none", "progress": 0.0, "why": ""}
 
@@ -23,12 +24,14 @@ class StatusDesk:
         door: NodeDoor,
         refusals: Callable[[], tuple[Refusal, ...]],
         hints: Callable[[], list[str]],
+        lag: LoopLag,
     ) -> None:
         self._fleet = fleet
         self._view = view
         self._door = door
         self._refusals = refusals
         self._hints = hints
+        self._lag = lag
 
     def document(self) -> dict[str, Any]:
         view = self._view()
@@ -41,6 +44,7 @@ class StatusDesk:
                 "id": view.me,
                 "name": me.name if me else "",
                 "role": "leader" if view.leads else "member",
+                "loop_lag_ms": round(1000 * self._lag.worst_s, 1),  # worst of the last minute
             },
             "fleet": {
                 "id": self._fleet,

@@ -9,7 +9,7 @@ from meshinfer.node.metrics import NodeMetrics
 
 MEMBER = {"state": "alive"}
 STATUS: dict[str, Any] = {
-    "node": {"role": "leader"},
+    "node": {"role": "leader", "loop_lag_ms": 3.0},
     "fleet": {"members": [MEMBER, MEMBER, {"state": "suspect"}], "epoch": 7},
     "model": {"state": "ready"},
     "serving": {
@@ -30,6 +30,7 @@ def test_a_serving_leader() -> None:
     assert 'meshinfer_members{state="alive"} 2' in lines
     assert 'meshinfer_members{state="dead"} 0' in lines
     assert "meshinfer_leads 1" in lines
+    assert "meshinfer_loop_lag_seconds 0.003" in lines
     assert "meshinfer_ready 1" in lines
     assert "meshinfer_sequences_waiting 2" in lines
     assert "meshinfer_ring_tokens_total 30" in lines
@@ -38,7 +39,7 @@ def test_a_serving_leader() -> None:
 
 
 def test_a_pc_without_a_fleet_shows_itself() -> None:
-    status = STATUS | {"node": {"role": "member"}, "model": None, "serving": {}}
+    status = STATUS | {"node": {"role": "member", "loop_lag_ms": 0.0}, "model": None, "serving": {}}
     text = exposition(NodeMetrics(lambda: status).samples())
     assert "meshinfer_leads 0" in text
     assert "meshinfer_ready 0" in text
