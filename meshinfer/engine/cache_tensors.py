@@ -107,8 +107,11 @@ class CacheTensors:
                 self.memory.copy_block(tensor, copy.source, copy.target)
 
 
-def allocate(compiled: Any, memory: CacheMemory, tokens: int) -> CacheTensors:
-    """Room for at least `tokens`. Raises StageFailed: a tensor is larger than the device allows."""
+def allocate(
+    compiled: Any, memory: CacheMemory, tokens: int, spare_blocks: int = 0
+) -> CacheTensors:
+    """Room for at least `tokens`, and blocks beyond that. Raises StageFailed: a tensor is larger
+    than the device allows."""
     ports = {
         name: port
         for port in compiled.inputs
@@ -116,7 +119,7 @@ def allocate(compiled: Any, memory: CacheMemory, tokens: int) -> CacheTensors:
         if name.startswith(("key_cache.", "value_cache."))
     }
     block_size = _block_size(ports)
-    block_count = -(-tokens // block_size)
+    block_count = -(-tokens // block_size) + spare_blocks
     tensors: dict[str, Any] = {}
     for name, port in ports.items():
         shape = [block_count, *_block_shape(name, port)]

@@ -37,9 +37,6 @@ __all__ = ["PagedStage", "StageOptions"]
 _SMALL_BYTES = 32 << 10
 """Up to here a copy is cheaper than a new tensor."""
 
-MOST_BLOCK = 256
-"""Tokens of the largest cache block of any device: as many more give one block more at least."""
-
 _PLAIN_BLOCK = 32
 """Tokens a block of a stage without a cache: it only counts, in the unit the CPU would use."""
 
@@ -96,9 +93,9 @@ class PagedStage:
         check_precision(compiled, options)
         cache = None
         if ports.has_attention:
-            spare = MOST_BLOCK if options.deterministic else 0
             memory = memory_of(core, options.device)
-            cache = allocate(compiled, memory, options.cache_tokens + spare)
+            spare = 1 if options.deterministic else 0
+            cache = allocate(compiled, memory, options.cache_tokens, spare)
         return cls(compiled, ports, options, cache)
 
     @property

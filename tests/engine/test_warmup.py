@@ -7,7 +7,7 @@ import pytest
 from meshinfer.core.model import UnitRange
 from meshinfer.engine.toy import ToyModel, ToyStage
 from meshinfer.engine.warmup import SIZES, warm_up
-from meshinfer.serve.scheduler import SchedulerLimits
+from meshinfer.serve.step_choice import StepLimits
 
 TOY = ToyModel(layers=2, hidden_size=8)
 
@@ -21,5 +21,4 @@ def test_the_cache_is_empty_afterwards(units: UnitRange, cache_tokens: int) -> N
 
 
 def test_the_largest_chunk_is_among_the_sizes() -> None:
-    limits = SchedulerLimits(cache_tokens=1024, depth=1, block_size=32)
-    assert max(SIZES) == limits.step_tokens
+    assert max(SIZES) == StepLimits().step_tokens

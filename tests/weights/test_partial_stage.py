@@ -245,9 +245,13 @@ def test_a_piece_that_occurs_twice_is_fetched_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stage_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
+def test_a_stage_that_does_not_fit_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, _ = make_files(tmp_path / "origin")
-    count = (shutil.disk_usage(tmp_path).free >> 20) + 1024  # pieces of 1 MiB
+    count = 3000  # pieces of 1 MiB, on a disk that has room for half of them
+    usage = shutil.disk_usage(tmp_path)._replace(free=1500 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     digests = made.files[0].digests[:32] * count
     huge = replace(made.files[0], segments=(count << 20,), digests=digests)
     manifest = build_manifest(made.model, made.model_digest, made.units, made.openvino, [huge])
