@@ -60,6 +60,10 @@ class ChildProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.returncode is not None
+
     async def send(self, message: object) -> None:
         """Raises StageFailed when the child is gone."""
         assert self._process is not None

@@ -98,7 +98,7 @@ class StageProcesses:
         stages would not fit (case P07)."""
         stage = _stage_of(job)
         for host in [one for one in self._hosts if one.end is not None]:
-            if host.stage == stage:
+            if host.stage == stage and not host.child.has_ended:
                 assert host.end is not None
                 host.end.cancel()
                 host.end = None

@@ -43,6 +43,9 @@ SAMPLED = np.dtype([("token", "<i4"), ("logprob", "<f4")])
 MAX_ROWS = 1024
 MAX_STEP_TOKENS = 8192
 MAX_RELEASED = 4096
+LEAST_LOGPROB = -9999.0
+"""What stands for "impossible", as OpenAI has it: nothing on the wire is infinite."""
+
 MAX_DRAWN = MAX_STEP_TOKENS * (1 + MOST_ALTERNATIVES)
 
 _TEMPERATURES = (0.0, 100.0)
@@ -104,7 +107,9 @@ def pack_sampled(drawn: Sequence[Sampled]) -> bytes:
     """8 bytes a drawn token, then 8 bytes an alternative, in row order."""
     pairs = [(one.token, one.logprob) for one in drawn]
     pairs += [pair for one in drawn for pair in one.alternatives]
-    return np.array(pairs, SAMPLED).tobytes()
+    table = np.array(pairs, SAMPLED)
+    np.maximum(table["logprob"], LEAST_LOGPROB, out=table["logprob"])
+    return table.tobytes()
 
 
 def unpack_sampled(

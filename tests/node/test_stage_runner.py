@@ -13,7 +13,7 @@ import pytest
 
 from meshinfer.core.fleet import Address
 from meshinfer.core.ids import Epoch, NodeId, PlanId
-from meshinfer.errors import PeerLost
+from meshinfer.errors import PeerLost, StageFailed
 from meshinfer.node.stage_runner import StageProcesses
 from meshinfer.wire.child import StageJob, StageNews
 from meshinfer.wire.commit import StagePhase
@@ -107,6 +107,17 @@ async def test_a_host_that_does_not_leave_is_ended(device: str) -> None:
         await served(runner, job)
         assert not runner.pids
         assert await served(runner, job) == "1"
+
+
+async def test_a_host_that_died_while_it_waited_is_not_used_again() -> None:
+    async with runner_of() as runner:
+        await served(runner, JOB)
+        (pid,) = runner.pids
+        psutil.Process(pid).kill()
+        with pytest.raises(StageFailed):
+            await runner._hosts[0].child.receive()
+        assert await served(runner, JOB) == "1"
+        assert runner.pids != {pid}
 
 
 async def test_nobody_wants_it_in_time_so_it_goes() -> None:

@@ -190,6 +190,12 @@ def test_drawn_tokens_come_back() -> None:
     assert unpack_drawn(sampled_frame(3, 2), payload, (0, 2, 0)) == drawn
 
 
+def test_an_impossible_alternative_is_finite_on_the_wire() -> None:
+    drawn = (Sampled(5, -0.5, ((5, -0.5), (7, float("-inf")))),)
+    (back,) = unpack_drawn(sampled_frame(1, 2), step_payload.pack_sampled(drawn), (2,))
+    assert back.alternatives[1] == (7, step_payload.LEAST_LOGPROB)
+
+
 def test_nothing_drawn_is_nothing() -> None:
     assert unpack_drawn(sampled_frame(0), step_payload.pack_sampled(()), ()) == ()
 
@@ -205,7 +211,7 @@ def test_nothing_drawn_is_nothing() -> None:
         (sampled_frame(1), (Sampled(-1, -0.5),)),
         (sampled_frame(1), (Sampled(100, -0.5),)),
         (sampled_frame(1), (Sampled(5, float("nan")),)),
-        (sampled_frame(1), (Sampled(5, float("-inf")),)),
+        (sampled_frame(1), (Sampled(5, float("inf")),)),
     ],
 )
 def test_drawn_tokens_that_cannot_be(frame: ring.SampledFrame, drawn: tuple[Sampled, ...]) -> None:
