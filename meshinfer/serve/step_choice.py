@@ -14,7 +14,7 @@ from meshinfer.serve.roster import Roster
 from meshinfer.serve.sequence import Sequence, SequenceState
 from meshinfer.serve.step_cost import StepCost
 
-COMPANY_STRETCH = 2.0
+COMPANY_STRETCH = 1.9
 """The time between two tokens of a user may grow so many times while others' prompts are computed:
 half of the time goes to the prompts."""
 
