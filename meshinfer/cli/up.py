@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stages", type=int, metavar="N", help="force a pipeline of N stages")
     parser.add_argument("--precision", choices=("auto", "f32", "bf16"), default="auto")
     parser.add_argument(
-        "--deterministic", action="store_true", help="f32 without dynamic quantisation"
+        "--deterministic", action="store_true", help="f32 in fixed shapes: the same in company"
     )
     parser.add_argument(
         "--configuration", default="auto", metavar="HOW",

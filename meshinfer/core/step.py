@@ -24,9 +24,7 @@ class Row:
     logits: int  # how many of the last tokens need logits; 0 for all but the last prompt chunk
     sampling: Sampling = GREEDY  # its `bias` travels in the sequence's Opening
     fork_from: int | None = None  # share the first `position` cached tokens of that sequence
-    mask: bytes = (
-        b""  # allowed tokens: for each logit row a little-endian bit per token; empty: all
-    )
+    mask: bytes = b""  # a little-endian bit a token for each logit row: allowed; empty: all are
 
     @property
     def decodes(self) -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from meshinfer.core.step import Row, Step
 from meshinfer.engine.calibration_input import CalibrationInput, InputKind
+from meshinfer.engine.selftest import widened
 from meshinfer.engine.stage import Stage
 from meshinfer.errors import StageFailed
 
@@ -162,10 +163,3 @@ def _log_probabilities(logits: NDArray[Any]) -> NDArray[Any]:
     np.maximum(logs, np.finfo(np.float16).min, out=logs)
     halves: NDArray[Any] = logs.astype(np.float16)
     return halves
-
-
-def widened(values: NDArray[Any]) -> NDArray[Any]:
-    """bf16 bits as f32; f32 as it is."""
-    if values.dtype == np.uint16:
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float32, copy=False)

@@ -60,13 +60,13 @@ class Calibration:
         self,
         space: Space,
         factory: Factory,
-        stage_folder: Path | None,
+        probe_folder: Path | None,
         clock: Clock,
         budget_s: float = BUDGET_S,
     ) -> None:
         self._space = space
         self._factory = factory
-        self._folder = stage_folder
+        self._folder = probe_folder
         self._clock = clock
         self._begin = clock()
         self._deadline = self._begin + budget_s
@@ -184,13 +184,6 @@ class Calibration:
         assert self._reference is not None
         accuracy = compare(self._reference, own)
         return replace(trial, accuracy=accuracy, refused=refusal(accuracy, kind))
-
-
-def calibrate(calibration: Calibration) -> Calibrated:
-    """All trials, one after another. Blocks."""
-    while (configuration := calibration.next()) is not None:
-        calibration.attempt(configuration)
-    return calibration.outcome()
 
 
 def _is_hopeless(curve: StepCurve, rival: StepCurve | None) -> bool:

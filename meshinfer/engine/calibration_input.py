@@ -1,4 +1,4 @@
-"""What a stage is judged on: a probe file beside it where there is one, else an invented input.
+"""What a stage is judged on: the probe that its leader sent, else an invented input.
 
 The probe of a first stage holds token ids of a text, that of a later one the activations which
 reached it when the whole model read that text. Values are the same for every precision.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshinfer.engine.selftest import fixed_input
+from meshinfer.engine.selftest import fixed_input, widened
 from meshinfer.engine.stage import StageShape
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class CalibrationInput:
 
 
 def calibration_input(folder: Path | None, shape: StageShape) -> CalibrationInput:
-    """For a stage whose files lie in `folder`. Blocks. A probe that does not fit the stage is left
+    """For a stage whose probe lies in `folder`. Blocks. A probe that does not fit the stage is left
     alone, with a warning."""
     probe = None if folder is None else folder / PROBE_FILE
     if probe is not None and probe.is_file():
@@ -83,7 +83,7 @@ def _fitting(values: NDArray[Any], shape: StageShape) -> NDArray[Any]:
     bits = _rounded(values)
     if shape.precision == "bf16":
         return bits
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    return widened(bits)
 
 
 def _rounded(values: NDArray[Any]) -> NDArray[Any]:

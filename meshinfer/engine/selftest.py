@@ -138,7 +138,7 @@ class _Probe:
                 f"The self-test gave an output {output.shape} instead of {(count, width)}.",
                 _REMEDY,
             )
-        values = _widened(output)
+        values = widened(output)
         if not np.isfinite(values).all():
             raise StageFailed("The self-test gave numbers that are not finite.", _REMEDY)
         return values
@@ -165,11 +165,11 @@ def _inputs(shape: StageShape, tokens: int) -> tuple[NDArray[Any], NDArray[Any]]
         return ids[:tokens], ids[tokens:]
     normal = random.standard_normal((2 * tokens, shape.input_width)).astype(np.float32)
     bits = (normal.view(np.uint32) >> 16).astype(np.uint16)  # bf16, rounded towards zero
-    chosen = bits if shape.precision == "bf16" else _widened(bits)
+    chosen = bits if shape.precision == "bf16" else widened(bits)
     return chosen[:tokens], chosen[tokens:]
 
 
-def _widened(values: NDArray[Any]) -> NDArray[np.float32]:
+def widened(values: NDArray[Any]) -> NDArray[np.float32]:
     """bf16 bits as f32; f32 as it is."""
     if values.dtype == np.uint16:
         return (values.astype(np.uint32) << 16).view(np.float32)

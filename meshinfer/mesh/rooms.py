@@ -93,12 +93,7 @@ def room_of(member: Member, precision: str, cost: StageCost) -> Room | None:
     # A device may report more than its PC gives away (an iGPU's share of the host's memory).
     size = max(0, min(device.memory, member.capacity.memory_free))
     factor = cost.peak_factor(device.name)
-    return Room(member, device.name, size, cost.process_bytes, factor, measured_speed(device))
-
-
-def measured_speed(device: Device) -> float:
-    """Bytes of weights a second; 0 when nobody has measured it."""
-    return device.speed
+    return Room(member, device.name, size, cost.process_bytes, factor, device.speed)
 
 
 def distinct(members: Iterable[Member]) -> tuple[Member, ...]:

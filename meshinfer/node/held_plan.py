@@ -19,7 +19,6 @@ class HeldPlan:
     leader: NodeId
     go: asyncio.Event = field(default_factory=asyncio.Event)
     work: asyncio.Task[None] | None = None
-    parts: list[StagePart] = field(default_factory=list)
 
     @property
     def plan(self) -> Plan:
@@ -34,7 +33,6 @@ class StagePart:
         self.job = job
         self.changed = asyncio.Event()
         self.report = self._report(StageNews(StagePhase.FETCHING, 0.0))
-        held.parts.append(self)
 
     def note(self, news: StageNews) -> None:
         self.report = self._report(news)

@@ -32,10 +32,6 @@ class CacheBook:
         """Blocks that no sequence holds."""
         return self.block_count - len(self._uses)
 
-    @property
-    def used(self) -> int:
-        return len(self._uses)
-
     def length(self, key: int) -> int:
         """Tokens held for `key`; 0 when it is unknown."""
         chain = self._chains.get(key)

@@ -10,7 +10,7 @@ import pytest
 
 from meshinfer.core.configuration import REFERENCE, Configuration, default_configuration
 from meshinfer.core.model import UnitRange
-from meshinfer.engine.calibration import Calibrated, Calibration, calibrate
+from meshinfer.engine.calibration import Calibrated, Calibration
 from meshinfer.engine.calibration_input import PROBE_FILE, InputKind
 from meshinfer.engine.calibration_plan import MOST_TRIALS, Space, Trial, full_space
 from tests.engine.scripted_device import (
@@ -41,7 +41,10 @@ def run(
     budget_s: float = 1000.0,
 ) -> tuple[Calibrated, ScriptedDevice]:
     device = ScriptedDevice(script, units)
-    result = calibrate(Calibration(space, device.load, folder, device.clock, budget_s))
+    calibration = Calibration(space, device.load, folder, device.clock, budget_s)
+    while (configuration := calibration.next()) is not None:
+        calibration.attempt(configuration)
+    result = calibration.outcome()
     assert device.is_idle
     confirmed = sum(one.is_confirmed for one in result.trials)
     assert len(device.loaded) == len(result.trials) + confirmed <= MOST_TRIALS
