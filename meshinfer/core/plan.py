@@ -41,6 +41,17 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """A small model that guesses what the large one will say: whole, on one device of one PC."""
+
+    model: ModelId
+    stage: StagePlan
+    vocabulary_size: int  # of its own head, which may have more rows than the large model's
+    context_length: int  # tokens of a single sequence
+    cache_tokens: int  # of all sequences together
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One generation of serving. Stages refuse every frame that does not carry its epoch and id."""
 
@@ -53,6 +64,13 @@ class Plan:
     context_length: int  # tokens a single sequence may have
     cache_tokens: int  # tokens that all sequences together may have
     pipelines: tuple[Pipeline, ...]
+    draft: DraftPlan | None = None
+
+    @property
+    def draft_pipeline(self) -> int:
+        """What the draft is called where stages are named by (pipeline, stage): behind all
+        pipelines, stage 0."""
+        return len(self.pipelines)
 
 
 @dataclass(frozen=True, slots=True)

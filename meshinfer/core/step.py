@@ -25,11 +25,20 @@ class Row:
     sampling: Sampling = GREEDY  # its `bias` travels in the sequence's Opening
     fork_from: int | None = None  # share the first `position` cached tokens of that sequence
     mask: bytes = b""  # a little-endian bit a token for each logit row: allowed; empty: all are
+    parents: tuple[int, ...] = ()
+    """Of a token tree: for each token the place of its parent in this row, -1 for the first, which
+    follows the cache. Parents come first; a token sees its ancestors and the cache, and stands one
+    position behind its parent. In the cache it takes the slot of its place in the row. Empty: each
+    token follows the one before it."""
+    kept: tuple[int, ...] = ()
+    """Slots of the sequence's cache, ascending, that move to the slots right before `position`,
+    before anything else is done: the branch of an earlier tree that was accepted."""
 
     @property
     def decodes(self) -> bool:
-        """One token that asks for the next; anything else is a part of a prompt."""
-        return self.count == self.logits == 1
+        """Every token asks for its successor, as the last known one and drafts behind it do;
+        anything else is a part of a prompt."""
+        return self.count == self.logits
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from meshinfer.wire import (
     child,
     codec,
     commit,
+    draft,
     election,
     forward,
     frame,
@@ -26,8 +27,8 @@ from meshinfer.wire import (
 )
 from meshinfer.wire.frame import Limits
 
-PROTOCOL_VERSION = 3
-OLDEST_PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
+OLDEST_PROTOCOL_VERSION = 4
 
 _K = 1 << 10
 _M = 1 << 20
@@ -83,6 +84,9 @@ RING_MESSAGES: dict[int, tuple[type, Limits]] = {
     68: (ring.StepFailed, Limits(32 * _K, 0)),
     69: (ring.CacheCensus, Limits(4 * _K, cache_census.MAX_CENSUS_BYTES)),
     70: (ring.CacheKeep, Limits(4 * _K, cache_census.MAX_SEQUENCES * 8)),
+    71: (draft.DraftText, Limits(4 * _K, draft.MAX_TEXT_TOKENS * 4)),
+    72: (draft.DraftEnd, Limits(32 * _K, 0)),
+    73: (draft.DraftNodes, Limits(4 * _K, draft.MAX_NODES * draft.NODE.itemsize)),
 }
 # Between an agent and its own child processes, over pipes; never on a network.
 CHILD_MESSAGES: dict[int, tuple[type, Limits]] = {
