@@ -15,10 +15,14 @@ from meshinfer.core.ids import ModelId, RequestId
 from meshinfer.core.plan import Plan
 from meshinfer.core.request import GREEDY, ChatMessage, Event, GenerationRequest
 from meshinfer.errors import MeshInferError, TimedOut, UsageError
+from meshinfer.link.base import Link
 from meshinfer.serve.decode_loop import DecodeLoop
+from meshinfer.serve.draft_channel import DraftChannel
+from meshinfer.serve.draft_link import DraftFacts, DraftLink
 from meshinfer.serve.inbox import Encoder, Inbox, Language
 from meshinfer.serve.ring import LeaderRing, StepOutcome
 from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
+from meshinfer.serve.speculation import Speculation, SpeculationOptions
 from meshinfer.serve.statistics import RingStatistics
 from meshinfer.serve.step_cost import Curve, StepCost
 from meshinfer.serve.trace import TracedStep, TraceFile
@@ -34,6 +38,8 @@ class ServingTools:
     clock: Callable[[], float]
     curves: tuple[Curve, ...] = ()  # of every stage, as it measured itself; empty: unknown
     trace: TraceFile | None = None
+    trees: bool = False  # all stages take token trees
+    speculates: bool = True
 
 
 def trace_file(path: Path | None, stages: int) -> TraceFile | None:
@@ -67,23 +73,48 @@ class Serving:
     ) -> None:
         stages = plan.pipelines[0].stages
         self._model: ModelId = plan.model
+        self._ring = ring
         cost = StepCost(len(stages), tools.curves)
+        self._speculation: Speculation | None = None
+        if tools.speculates:
+            options = SpeculationOptions(trees=tools.trees)
+            self._speculation = Speculation(cost, options, tools.clock)
+        self._draft: DraftChannel | None = None
         self._scheduler = Scheduler(
             SchedulerLimits(
                 cache_tokens=plan.cache_tokens,
                 block_size=max(BLOCK_TOKENS.get(one.device.split(".")[0], 256) for one in stages),
             ),
             cost,
+            self._speculation,
         )
         self._statistics = RingStatistics(len(stages), tools.clock)
         self._trace = tools.trace
         observers = (cost.take, self._statistics.record, self._record)
-        self._loop = DecodeLoop(self._scheduler, ring, observers)
+        self._loop = DecodeLoop(self._scheduler, ring, observers, after_sending=self._inform_draft)
         self._inbox = Inbox(encoder, language, self._scheduler, self._loop.wake, tools.clock)
 
     async def run(self) -> None:
         """Until the ring breaks. Raises PeerLost or ProtocolViolation; requests end with it."""
         await self._loop.run(self._inbox)
+
+    async def use_draft(self, link: Link) -> None:
+        """Guess with the model at the other end of `link`, until it ends. Raises PeerLost,
+        ProtocolViolation: answers go on without it."""
+        if self._speculation is None:
+            return
+        ring = self._ring.facts
+        peer = DraftLink(link, DraftFacts(ring.epoch, ring.plan, ring.vocabulary_size))
+        self._draft = DraftChannel(self._scheduler, self._speculation, peer, self._loop.wake)
+        self._draft.notice()
+        try:
+            await self._draft.run()
+        finally:
+            self._draft = None
+
+    def _inform_draft(self) -> None:
+        if self._draft is not None:
+            self._draft.notice()
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         return self._inbox.generate(request)
@@ -119,11 +150,13 @@ class Serving:
     def document(self) -> dict[str, Any]:
         """The `serving` part of the status."""
         speed = self._statistics.speed()
+        guesses = None if self._speculation is None else self._speculation.figures
         return {
             "running": self._scheduler.running,
             "waiting": self._scheduler.waiting,
             "tokens_per_s": round(speed.tokens_per_s, 2),
-            "acceptance": None,
+            "acceptance": None if guesses is None else guesses.acceptance,
+            "speculation": None if guesses is None else guesses.document(),
             "cache_used": round(self._scheduler.cache_used, 4),
             "cache_kept": round(self._scheduler.cache_kept, 4),
             "tokens": speed.tokens,

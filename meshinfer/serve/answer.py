@@ -31,25 +31,39 @@ class Answer:
     shown_bytes: int = 0  # of text, that no told log-probability accounts for
 
     def take(self, drawn: tuple[Sampled, ...]) -> Delta:
-        """More of it. Sets the sequence's `finish` when a stop string is complete: nothing of it,
-        nor of what follows, is in any Delta."""
+        """More of it, token by token: a step may bring several. Sets the sequence's `finish` when a
+        stop string is complete: nothing of it, nor of what follows, is in any Delta."""
         sequence = self.sequence
-        # the token that ended the answer is no part of its text
-        ended = sequence.finish is not None and drawn[-1].token in sequence.stop_tokens
-        spoken = drawn[:-1] if ended else drawn
-        text, stopped = self.stops.feed("".join(self.text.feed(one.token) for one in spoken))
-        if not stopped and sequence.finish is not None:
-            rest, stopped = self.stops.feed(self.text.finish())
-            text += rest if stopped else rest + self.stops.finish()
+        text, taken, stopped = "", 0, False
+        while taken < len(drawn) and not stopped:
+            one = drawn[taken]
+            taken += 1
+            ends = sequence.finish is not None and taken == len(drawn)
+            more, stopped = self._feed(one, ends)
+            text += more
         if stopped:
             sequence.finish = FinishReason.STOP
+            sequence.drop(len(drawn) - taken)
         logprobs: tuple[TokenLogprob, ...] = ()
         if sequence.sampling.logprobs is not None:
-            self.held += [self._logprob(one) for one in spoken]
             self.shown_bytes += len(text.encode())
             all_shown = sequence.finish is not None and not stopped
             logprobs = self._release(len(self.held) if all_shown else 0)
-        return Delta(text, tuple(one.token for one in drawn), self.choice, logprobs)
+        return Delta(text, tuple(one.token for one in drawn[:taken]), self.choice, logprobs)
+
+    def _feed(self, one: Sampled, ends: bool) -> tuple[str, bool]:
+        """Text that may be shown, and whether a stop string is complete."""
+        sequence = self.sequence
+        text, stopped = "", False
+        # the token that ended the answer is no part of its text
+        if not (ends and one.token in sequence.stop_tokens):
+            if sequence.sampling.logprobs is not None:
+                self.held.append(self._logprob(one))
+            text, stopped = self.stops.feed(self.text.feed(one.token))
+        if ends and not stopped:
+            rest, stopped = self.stops.feed(self.text.finish())
+            text += rest if stopped else rest + self.stops.finish()
+        return text, stopped
 
     def _release(self, count: int) -> tuple[TokenLogprob, ...]:
         """Log-probabilities wait as their text does, and those of a stop string are never told:

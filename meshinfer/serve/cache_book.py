@@ -40,17 +40,24 @@ class CacheBook:
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
 
-    def needed(self, key: int, position: int, count: int, fork_from: int | None = None) -> int:
-        """Blocks that a row takes beyond those which its sequence, or its source, has."""
+    def needed(
+        self, key: int, position: int, count: int, fork_from: int | None = None, kept: int = 0
+    ) -> int:
+        """Blocks that a row takes beyond those which its sequence, or its source, has. It writes
+        from `kept` tokens before `position` on."""
         chain = self._chains.get(key if fork_from is None else fork_from)
-        more = self.blocks_for(position + count) - self.blocks_for(position)
-        if position % self.block_size:
+        # A sequence may hold more than `position` tokens: guesses that were wrong.
+        held = len(chain.blocks) if chain and fork_from is None else self.blocks_for(position)
+        more = max(0, self.blocks_for(position + count) - held)
+        for place in self._partly_written(position, kept):
             assert chain is not None  # a row never begins inside of nothing
-            shared = self._uses[chain.blocks[position // self.block_size]] > 1
+            shared = self._uses[chain.blocks[place]] > 1
             more += shared or fork_from is not None
         return more
 
-    def note(self, key: int, position: int, count: int, fork_from: int | None = None) -> None:
+    def note(
+        self, key: int, position: int, count: int, fork_from: int | None = None, kept: int = 0
+    ) -> None:
         """A row is on its way: the same as `engine.blocks` does with it."""
         if fork_from is not None:
             source = self._chains[fork_from].blocks if position else []
@@ -60,9 +67,10 @@ class CacheBook:
             self._chains[key] = _Chain(position, list(shared))
         chain = self._chains.setdefault(key, _Chain(0, []))
         self._cut(chain, position)
-        if position % self.block_size and self._uses[chain.blocks[-1]] > 1:
-            self._drop(chain.blocks[-1:])
-            chain.blocks[-1] = self._take()
+        for place in self._partly_written(position, kept):
+            if self._uses[chain.blocks[place]] > 1:
+                self._drop(chain.blocks[place : place + 1])
+                chain.blocks[place] = self._take()
         chain.length = position + count
         while len(chain.blocks) < self.blocks_for(chain.length):
             chain.blocks.append(self._take())
@@ -87,6 +95,10 @@ class CacheBook:
             for block in chain.blocks if chain else ():
                 held[block] = held.get(block, 0) + 1
         return sum(self._uses[block] == count for block, count in held.items())
+
+    def _partly_written(self, position: int, kept: int) -> range:
+        """Blocks that hold tokens before `position` and are written nevertheless."""
+        return range((position - kept) // self.block_size, self.blocks_for(position))
 
     def _cut(self, chain: _Chain, length: int) -> None:
         keep = self.blocks_for(length)

@@ -21,7 +21,8 @@ Observe = Callable[[StepOutcome], None]
 
 
 class DecodeLoop:
-    """Keeps as many steps in flight as the scheduler has. `observers` learn of every step."""
+    """Keeps as many steps in flight as the scheduler has. `observers` learn of every step,
+    `after_sending` is called whenever steps went out or none could."""
 
     def __init__(
         self,
@@ -29,7 +30,9 @@ class DecodeLoop:
         ring: LeaderRing,
         observers: tuple[Observe, ...],
         patience_s: float = STEP_PATIENCE_S,
+        after_sending: Callable[[], None] = lambda: None,
     ) -> None:
+        self._after_sending = after_sending
         self._patience_s = patience_s
         self._scheduler = scheduler
         self._ring = ring
@@ -63,19 +66,28 @@ class DecodeLoop:
         except TimeoutError:
             raise self._hanging() from None
         self._scheduler.inherit([(one.sequence, one.tokens.tolist()) for one in held])
-        await self._ring.keep(self._scheduler.lengths)
+        await self._ring.keep(self._scheduler.renew())
 
     async def _send_steps(self, inbox: Inbox) -> None:
         while True:
-            await self._work.wait()
+            await self._until_work()
             self._work.clear()
             if self._renewal_is_due:
                 self._renewal_is_due = False
-                await self._ring.keep(self._scheduler.lengths)
+                await self._ring.keep(self._scheduler.renew())
             while (step := self._scheduler.next_step()) is not None:
                 await self._ring.send(step)
             for sequence, error in self._scheduler.take_failed():
                 inbox.fail([sequence], error)
+            self._after_sending()
+
+    async def _until_work(self) -> None:
+        """A step that is held back for drafts goes out without them when they are late."""
+        try:
+            async with asyncio.timeout(self._scheduler.held_s()):
+                await self._work.wait()
+        except TimeoutError:
+            pass
 
     async def _renew(self) -> None:
         while True:

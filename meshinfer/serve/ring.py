@@ -61,7 +61,7 @@ class LeaderRing:
     ) -> None:
         self._head = head
         self._tail = tail
-        self._facts = facts
+        self.facts = facts
         self._clock = clock
         self._flights: dict[int, _Flight] = {}
         self._next_back = 0
@@ -71,7 +71,7 @@ class LeaderRing:
 
         Raises PeerLost, ProtocolViolation.
         """
-        facts = self._facts
+        facts = self.facts
         await self._head.send(CacheCensus(facts.epoch, facts.plan, 0, 0))
         received = await self._tail.receive()
         message = received.message
@@ -83,14 +83,14 @@ class LeaderRing:
     async def keep(self, lengths: Mapping[int, int]) -> None:
         """Tell all stages what lives; behind the steps that were sent. Raises PeerLost."""
         named = tuple(lengths.items())[:MAX_SEQUENCES]
-        facts = self._facts
+        facts = self.facts
         await self._head.send(
             CacheKeep(facts.epoch, facts.plan, 0, len(named)), pack_lengths(named)
         )
 
     async def send(self, step: Step) -> None:
         """Start a step. Raises PeerLost."""
-        facts = self._facts
+        facts = self.facts
         frame = StepFrame(
             epoch=facts.epoch,
             plan=facts.plan,
@@ -134,7 +134,7 @@ class LeaderRing:
         if isinstance(message, StepFailed):
             error, lost = from_code(message.code, message.cause), message.lost
         else:
-            facts = self._facts
+            facts = self.facts
             drawn = unpack_sampled(message, received.payload, flight.wanted, facts.vocabulary_size)
         return StepOutcome(
             step=message.step,
@@ -159,5 +159,5 @@ class LeaderRing:
         await self._tail.close(reason)
 
     def _check(self, message: CacheCensus | SampledFrame | StepFailed) -> None:
-        if (message.epoch, message.plan) != (self._facts.epoch, self._facts.plan):
+        if (message.epoch, message.plan) != (self.facts.epoch, self.facts.plan):
             raise ProtocolViolation("an answer of another plan")

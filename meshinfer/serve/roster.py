@@ -28,7 +28,7 @@ class Roster:
     @property
     def lengths(self) -> dict[int, int]:
         """Tokens of everything that stages should hold once all steps are done."""
-        living = {one.key: one.scheduled for one in self.running if one.scheduled}
+        living = {one.key: one.held for one in self.running if one.held}
         return living | {key: len(tokens) for key, tokens in self.shelf.prefixes.items()}
 
     def inherit(self, held: Iterable[tuple[int, list[int]]]) -> None:
@@ -43,12 +43,12 @@ class Roster:
             self.waiting.remove(sequence)
         elif sequence.state is SequenceState.RUNNING:
             self.running.remove(sequence)
-            if not sequence.scheduled:
+            if not sequence.held:
                 pass  # no stage has heard of it
-            elif sequence.finish is None:
+            elif sequence.finish is None or not sequence.confirmed:
                 self.shelf.release([sequence.key])
             else:
-                self.shelf.keep(sequence.key, sequence.tokens[: sequence.scheduled])
+                self.shelf.keep(sequence.key, sequence.tokens[: sequence.confirmed])
         sequence.state = SequenceState.FINISHED
 
     def start_next(self) -> tuple[Sequence, int | None] | None:
@@ -70,26 +70,35 @@ class Roster:
     def room_for(self, sequence: Sequence, count: int) -> bool:
         """Make room for `count` more tokens, if need be at the cost of later sequences."""
         while True:
-            needed = self.shelf.book.needed(sequence.key, sequence.scheduled, count)
+            kept = len(sequence.kept)
+            needed = self.shelf.book.needed(sequence.key, sequence.scheduled, count, kept=kept)
             if self.shelf.make_room(needed):
                 return True
             if not self._rob(sequence):
                 return False
+
+    def spare_tokens(self, sequence: Sequence, count: int) -> int:
+        """Of `count` more tokens, those that fit without anybody giving way for them."""
+        book = self.shelf.book
+        kept = len(sequence.kept)
+        while count and book.needed(sequence.key, sequence.scheduled, count, kept=kept) > book.free:
+            count -= 1
+        return count
 
     def give_up(self, sequence: Sequence) -> None:
         """Its cache goes; it will be computed again from its tokens, under another name."""
         self.running.remove(sequence)
         self.shelf.release([sequence.key])
         sequence.key = 0
-        sequence.scheduled = sequence.confirmed = 0
+        sequence.kept = ()
+        sequence.forget_guess(0)
         sequence.state = SequenceState.WAITING
         self.waiting.add(sequence, returned=True)
 
     def rewind(self, sequence: Sequence, length: int) -> None:
         """What is behind `length` tokens will be computed once more."""
-        sequence.scheduled = length
-        sequence.confirmed = min(sequence.confirmed, length)
-        self.shelf.book.cut(sequence.key, length)
+        sequence.forget_guess(length)
+        sequence.kept = ()
 
     def _start(self, sequence: Sequence, length: int) -> None:
         """It runs from now on, under a name that no frame has carried yet."""

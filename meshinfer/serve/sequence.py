@@ -25,6 +25,8 @@ class Constraint(Protocol):
 
     def accept(self, token: int) -> None: ...
 
+    def copy(self) -> Constraint: ...
+
     @property
     def is_complete(self) -> bool:
         """Nothing may follow."""
@@ -35,9 +37,10 @@ class Constraint(Protocol):
 class Sequence:
     """Tokens of one answer: the prompt, then what was drawn.
 
-    `scheduled` tokens are in the cache of every stage or on their way there. `key` names the
-    sequence on the ring while it runs; one that gives up its cache starts again under another, so
-    that a late frame never meets the new one.
+    `scheduled` tokens are in the cache of every stage or on their way there; those beyond `tokens`
+    are the `guess`. `key` names the sequence on the ring while it runs; one that gives up its cache
+    starts again under another, so that a late frame never meets the new one. `turn` changes when
+    rows under way have become stale, because a guess was wrong or a step is to be repeated.
     """
 
     tokens: list[int]
@@ -56,6 +59,14 @@ class Sequence:
     cached: int = 0  # tokens of the prompt that were found in the cache when it first started
     ready_since: int = 0  # number of the commit that made its next row possible
     finish: FinishReason | None = field(default=None)
+    guess: list[int] = field(default_factory=list)  # drafts under way, one behind the other
+    has_tree: bool = False  # a row with a token tree is under way
+    kept: tuple[int, ...] = ()  # slots of an accepted branch, to be moved by the next row
+    turn: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self.state is SequenceState.RUNNING
 
     @property
     def drawn(self) -> int:
@@ -70,6 +81,28 @@ class Sequence:
     def decodes(self) -> bool:
         """Its next row has one token and asks for the next, or the last one is under way."""
         return self.pending <= 1 and self.scheduled > 0
+
+    @property
+    def drafts_allowed(self) -> int:
+        """Most drafts that may go behind the last known token: more would be beyond its limit."""
+        return max(0, self.limit - self.drawn - 1)
+
+    @property
+    def held(self) -> int:
+        """Slots that stages hold for it once all steps are done."""
+        return max(self.scheduled, self.kept[-1] + 1) if self.kept else self.scheduled
+
+    def forget_guess(self, length: int) -> None:
+        """Rows under way are stale: what is behind `length` tokens is not in the cache."""
+        self.turn += 1
+        self.guess = []
+        self.scheduled = length
+        self.confirmed = min(self.confirmed, length)
+
+    def drop(self, count: int) -> None:
+        """The last `count` drawn tokens do not count: they follow what ended the answer."""
+        if count:
+            del self.tokens[-count:]
 
     def append(self, token: int) -> None:
         """Take a drawn token; sets `finish` at a stop token, at the end of the grammar or at the

@@ -5,7 +5,7 @@ Joins the books of blocks with the prefixes that later prompts may begin with; k
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from meshinfer.serve.cache_book import CacheBook
 from meshinfer.serve.prefix_cache import PrefixCache
@@ -33,13 +33,15 @@ class Shelf:
         released, self._released = tuple(self._released), []
         return released
 
-    def note(self, key: int, position: int, count: int, fork: int | None) -> None:
+    def note(
+        self, key: int, position: int, count: int, fork: int | None = None, kept: int = 0
+    ) -> None:
         """A row is on its way."""
         if fork is not None:
             # A release travels with the step and comes first: what is forked from must stay.
             self._sources.add(fork)
             self.prefixes.touch(fork)
-        self.book.note(key, position, count, fork)
+        self.book.note(key, position, count, fork, kept)
 
     def keep(self, key: int, tokens: list[int]) -> None:
         """A sequence ended: its cache stays as a prefix until its room is needed."""
@@ -49,6 +51,11 @@ class Shelf:
         for key in keys:
             self.book.release(key)
             self._released.append(key)
+
+    def cut(self, lengths: Mapping[int, int]) -> None:
+        """Stages are told to hold no more than this."""
+        for key, length in lengths.items():
+            self.book.cut(key, length)
 
     def lost(self, keys: Iterable[int]) -> None:
         """A stage does not hold these any more: no prompt may begin with them."""

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 
 from meshinfer.core.step import Opening, Row
 from meshinfer.errors import InvalidRequest
+from meshinfer.serve.candidates import Candidate, is_chain
+from meshinfer.serve.guess_masks import masked
+from meshinfer.serve.pick import Pick
 from meshinfer.serve.roster import Roster
 from meshinfer.serve.sequence import Sequence, SequenceState
+from meshinfer.serve.speculation import Company, Speculation
 from meshinfer.serve.step_cost import StepCost
 
 COMPANY_STRETCH = 1.9
@@ -25,15 +29,13 @@ FIRST_PROMPT_SHARE = 0.75
 """Of the tokens for prompts, the one whose turn it is gets at least this; the shortest others share
 the rest, so that a short question does not wait for a whole book."""
 
-Chosen = list[tuple[Row, Sequence]]
-
 
 @dataclass(frozen=True, slots=True)
 class Flights:
     """Steps that are under way."""
 
     all: int
-    decoding: int  # of them, those with rows that are no prompt
+    decoding: int  # of them, those with rows that are no prompt, and not ahead of another row
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,18 @@ class StepLimits:
 class StepChoice:
     """One step in the making. Each row counts as cached as soon as it is taken."""
 
-    def __init__(self, roster: Roster, cost: StepCost, limits: StepLimits) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        cost: StepCost,
+        limits: StepLimits,
+        speculation: Speculation | None = None,
+    ) -> None:
         self._roster = roster
         self._cost = cost
         self._limits = limits
-        self.chosen: Chosen = []
+        self._speculation = speculation
+        self.chosen: list[Pick] = []
         self.failed: list[tuple[Sequence, InvalidRequest]] = []  # their grammars gave up
 
     def make(self, flights: Flights) -> None:
@@ -57,28 +66,60 @@ class StepChoice:
 
         As many steps with decoding rows fly as there are groups: one that is ready while they do
         waits and joins the next, so that users who began apart share a step. Prompts may fill the
-        stages beyond that.
+        stages beyond that, and so may guesses behind what is under way.
         """
         decoding = [one for one in self._roster.running if one.decodes]
         groups = self._cost.groups(len(decoding)) if decoding else 0
         share = -(-len(decoding) // groups) if groups else 0
+        company = Company(len(decoding), groups, flights.all, bool(self._roster.waiting))
         if flights.decoding < groups:
-            self._add_decoding(decoding, share)
+            self._add_decoding(decoding, share, company)
+        if not self.chosen and self._speculation is not None:
+            self._add_ahead(decoding, company, self._speculation)
         # Where nobody else is delayed by it, one more chunk than stages flies: the first stage then
         # has the next one at hand.
         stages = self._cost.stages
         if self.chosen or flights.all < stages + (stages > 1 and not share):
             self._add_prompts(share)
 
-    def _add_decoding(self, decoding: list[Sequence], share: int) -> None:
+    def _add_decoding(self, decoding: list[Sequence], share: int, company: Company) -> None:
         ready = sorted(
-            (one for one in decoding if one.pending and not one.in_flight),
+            (one for one in decoding if one.pending == 1 and not one.in_flight),
             key=lambda one: one.ready_since,
         )
-        for sequence in ready:
-            if len(self.chosen) == share:
-                break
-            self._add(sequence, 1)
+        guesses: list[tuple[Candidate, ...]] | None = [()] * len(ready)
+        if self._speculation is not None and ready:
+            guesses = self._speculation.guesses(ready[:share], company)
+        if guesses is None:
+            return  # the drafts that are on their way are worth the wait
+        for sequence, guess in zip(ready[:share], guesses, strict=False):
+            self._add_guessed(sequence, guess)
+
+    def _add_guessed(self, sequence: Sequence, guess: tuple[Candidate, ...]) -> None:
+        """Its last known token, and drafts as far as there is room without anybody giving way."""
+        if self._is_full or not sequence.is_running:  # it gave its cache to one before it
+            return
+        if guess and self._roster.spare_tokens(sequence, 1 + len(guess)) < 1 + len(guess):
+            guess = ()
+        if not self._roster.room_for(sequence, 1 + len(guess)):
+            return
+        self._take_guessed(sequence, (sequence.tokens[-1],), guess)
+
+    def _add_ahead(
+        self, decoding: list[Sequence], company: Company, speculation: Speculation
+    ) -> None:
+        """Drafts behind what is under way, while stages would stand idle."""
+        busy = [one for one in decoding if one.in_flight and not one.pending > 0]
+        for sequence in busy:
+            guess = speculation.ahead(sequence, company)
+            if not guess or self._is_full:
+                continue
+            if self._roster.spare_tokens(sequence, len(guess)) == len(guess):
+                self._take_guessed(sequence, (), guess)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.chosen) >= self._limits.step_rows
 
     def _add_prompts(self, share: int) -> None:
         """Add prompt chunks to the step's decoding rows."""
@@ -103,8 +144,8 @@ class StepChoice:
 
     def _prompt_tokens(self, pending: int, share: int) -> int:
         """How many prompt tokens this step may carry."""
-        rows = len(self.chosen)
-        most = self._limits.step_tokens - rows
+        rows = sum(pick.row.count for pick in self.chosen)
+        most = max(0, self._limits.step_tokens - rows)
         if share:
             beside = self._cost.tokens_beside(rows, share, COMPANY_STRETCH, most)
             return min(most, max(LEAST_CHUNK, beside))
@@ -112,7 +153,7 @@ class StepChoice:
 
     def _start_next(self, budget: int) -> int:
         """Start the next waiting sequence that may, with its first chunk; tokens taken."""
-        if not self._roster.waiting or len(self.chosen) >= self._limits.step_rows:
+        if not self._roster.waiting or self._is_full:
             return 0
         started = self._roster.start_next()
         if started is None:
@@ -123,10 +164,9 @@ class StepChoice:
         return count
 
     def _add(self, sequence: Sequence, budget: int) -> int:
-        """Tokens taken. A sequence that was just robbed of its cache takes none."""
+        """A prompt's next tokens; how many were taken. One just robbed of its cache takes none."""
         count = min(sequence.pending, budget)
-        full = len(self.chosen) >= self._limits.step_rows
-        if count < 1 or full or sequence.state is not SequenceState.RUNNING:
+        if count < 1 or self._is_full or sequence.state is not SequenceState.RUNNING:
             return 0
         if not self._roster.room_for(sequence, count):
             return 0
@@ -143,21 +183,60 @@ class StepChoice:
             except InvalidRequest as error:
                 self.failed.append((sequence, error))
                 return
-        self._roster.shelf.note(sequence.key, sequence.scheduled, count, fork)
-        sampling, position = sequence.sampling, sequence.scheduled
-        row = Row(sequence.key, position, count, logits, sampling, fork, mask)
-        self.chosen.append((row, sequence))
-        sequence.scheduled += count
+        position = sequence.scheduled
+        row = Row(sequence.key, position, count, logits, sequence.sampling, fork, mask)
+        self._note(Pick(row, sequence, _known(sequence, position, count), sequence.turn))
+
+    def _take_guessed(
+        self, sequence: Sequence, known: tuple[int, ...], guess: tuple[Candidate, ...]
+    ) -> None:
+        """A row of the last known token (unless it is under way) and the drafts behind it."""
+        try:
+            masks, guess = masked(sequence, known, guess)
+        except InvalidRequest as error:
+            self.failed.append((sequence, error))
+            return
+        tokens = (*known, *(one.token for one in guess))
+        if not tokens:
+            return
+        row = Row(
+            sequence=sequence.key,
+            position=sequence.scheduled,
+            count=len(tokens),
+            logits=len(tokens),
+            sampling=sequence.sampling,
+            mask=masks,
+            parents=() if is_chain(guess) else (-1, *(one.parent + 1 for one in guess)),
+            kept=sequence.kept,
+        )
+        if row.parents:
+            sequence.has_tree = True
+        else:
+            sequence.guess += [one.token for one in guess]
+        self._note(Pick(row, sequence, tokens, sequence.turn, guess, is_ahead=not known))
+
+    def _note(self, pick: Pick) -> None:
+        """Its tokens are on their way from now on."""
+        row, sequence = pick.row, pick.sequence
+        kept = len(row.kept)
+        self._roster.shelf.note(row.sequence, row.position, row.count, row.fork_from, kept)
+        self.chosen.append(pick)
+        sequence.kept = ()
+        sequence.scheduled += row.count
         sequence.in_flight += 1
 
 
-def openings(chosen: Chosen) -> tuple[Opening, ...]:
+def openings(chosen: list[Pick]) -> tuple[Opening, ...]:
     """What stages must be told of new sequences, where their rows do not say all."""
     return tuple(
         Opening(row.sequence, one.prompt_length, one.sampling.bias)
-        for row, one in chosen
+        for row, one in ((pick.row, pick.sequence) for pick in chosen)
         if (row.position == 0 or row.fork_from is not None) and _is_special(one)
     )
+
+
+def _known(sequence: Sequence, position: int, count: int) -> tuple[int, ...]:
+    return tuple(sequence.tokens[position : position + count])
 
 
 def _is_special(sequence: Sequence) -> bool:

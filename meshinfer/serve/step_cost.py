@@ -20,6 +20,8 @@ _FACTORS = (0.5, 16.0)
 _WHOLE_CHUNK = 32
 """Tokens from which on a step of prompts alone tells of chunks; less is the end of one."""
 
+_TRIED_SLOPE = 0.05  # of a step's time, for every token more
+
 _PROMPT_CHUNKS = (16, 32, 48, 64, 96, 128, 192, 256)
 _UNKNOWN_CHUNK = 64
 
@@ -59,6 +61,15 @@ class StageCost:
         if len(points) == 1:  # no slope is known: as if all time were spent a token
             return points[0].seconds * tokens / points[0].tokens
         return _between(points[-2], points[-1], tokens)
+
+    def try_seconds(self, tokens: int) -> float | None:
+        """The same for steps that may be tried: where a single size is known, larger ones are taken
+        for cheap, as they are where reading the weights is what takes time. The first of them
+        tells."""
+        points = self._ascending()
+        if len(points) == 1 and tokens > points[0].tokens:
+            return points[0].seconds * (1 + _TRIED_SLOPE * (tokens / points[0].tokens - 1))
+        return self.seconds(tokens)
 
     def _ascending(self) -> list[_Point]:
         if self._sorted is None:
@@ -137,6 +148,15 @@ class StepCost:
         found = [stage.seconds(tokens) for stage in self._stages]
         known = [seconds for seconds in found if seconds is not None]
         return sum(known) + self._hops_s if len(known) == len(found) else None
+
+    def cycle(self, rows: int, groups: int) -> float | None:
+        """Seconds from one step of so many rows to the next of the same sequences, when `groups`
+        such steps are under way; None while nothing is known."""
+        found = [stage.try_seconds(rows) for stage in self._stages]
+        known = [seconds for seconds in found if seconds is not None]
+        if len(known) < len(found):
+            return None
+        return max(sum(known) + self._hops_s, groups * max(known))
 
     def groups(self, sequences: int) -> int:
         """Into how many steps to deal so many decoding sequences, so that each gets its next token

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from meshinfer.core.request import GREEDY, Sampling
-from meshinfer.core.step import Sampled, Step
+from meshinfer.core.step import Row, Sampled, Step
 from meshinfer.engine.blocks import BlockTable
 from meshinfer.errors import CacheLost
 from meshinfer.serve import sequence as sequences
@@ -16,7 +16,7 @@ STOP = 999
 
 
 class BookkeepingStage:
-    """The block table of the real engines, and the tokens of every sequence."""
+    """The block table of the real engines, and the token in every slot of every sequence."""
 
     def __init__(self, cache_tokens: int, block_size: int) -> None:
         self.table = BlockTable(cache_tokens // block_size, block_size)
@@ -36,12 +36,15 @@ class BookkeepingStage:
         drawn, taken = [], 0
         for row in step.rows:
             source = row.sequence if row.fork_from is None else row.fork_from
-            held = before.get(source, [])[: row.position]
-            assert len(held) == row.position, "a gap in the cache"
+            held = list(before.get(source, []))
+            for target, slot in enumerate(row.kept, row.position - len(row.kept)):
+                held[target] = held[slot]
+            assert len(held) >= row.position, "a gap in the cache"
+            del held[row.position :]
             new = list(step.tokens[taken : taken + row.count])
             taken += row.count
             self.tokens[row.sequence] = held + new
-            drawn += [Sampled(next_token(held + new))] * row.logits
+            drawn += draws(row, held, new)
         assert taken == len(step.tokens)
         self.computed += taken
         return drawn
@@ -50,6 +53,29 @@ class BookkeepingStage:
         """As if its lease had run out."""
         self.table = self.table.released((key,))
         self.tokens.pop(key, None)
+
+
+def draws(row: Row, held: list[int], new: list[int]) -> list[Sampled]:
+    """Behind each of the row's last `logits` tokens."""
+    paths: list[list[int]] = []
+    for place, token in enumerate(new):
+        parent = row.parents[place] if row.parents else place - 1
+        paths.append([*(paths[parent] if parent >= 0 else ()), token])
+    width = len(row.mask) // max(1, row.logits)
+    found = []
+    for index, path in enumerate(paths[row.count - row.logits :]):
+        mask = row.mask[index * width : (index + 1) * width]
+        found.append(Sampled(allowed(next_token(held + path), mask)))
+    return found
+
+
+def allowed(token: int, mask: bytes) -> int:
+    """The first token from this one on that the mask allows; an empty mask allows all."""
+    if not mask:
+        return token
+    size = 8 * len(mask)
+    places = ((token + step) % size for step in range(size))
+    return next(one for one in places if mask[one >> 3] >> (one & 7) & 1)
 
 
 def next_token(tokens: Sequence[int]) -> int:
@@ -98,6 +124,6 @@ class Drive:
             self.send()
             if self.flying:
                 self.take()
-            elif turn >= least:
+            elif turn >= least and self.scheduler.held_s() is None:
                 return
         raise AssertionError("the scheduler never came to rest")

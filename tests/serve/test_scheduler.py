@@ -104,7 +104,7 @@ def test_shared_beginnings_losses_and_leavers_change_no_answer(
         whole = alone(prompt, asked[index][1])
         assert one.tokens == (whole if index not in gone else whole[: len(one.tokens)])
     assert scheduler.running == scheduler.waiting == scheduler.in_flight == 0
-    assert set(stage.tokens) <= set(scheduler.lengths), "a stage holds what nobody will ask for"
+    assert set(stage.tokens) <= set(scheduler.renew()), "a stage holds what nobody will ask for"
 
 
 def test_a_cancelled_sequence_is_released_even_when_nothing_else_runs() -> None:

@@ -1,0 +1,84 @@
+"""How many drafts go along, and whether better ones are worth a wait. Pure.
+
+The measure is tokens per second of all who share the step: what a step is expected to bring, over
+the time until each of them gets the next one. A draft more costs what the measured curves say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from meshinfer.serve.candidates import Candidate
+
+Cycle = Callable[[int], float]
+"""Seconds from one step of a group to its next, by the step's rows (tokens)."""
+
+_FOR_NOTHING = 1.01
+"""A gain below this is not worth the work of a larger step."""
+
+_WORTH_WAITING = 1.05
+_MOST_LEVELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RowChoice:
+    """Places of the chosen drafts for each sequence, and the tokens per second expected."""
+
+    places: tuple[tuple[int, ...], ...]
+    tokens: float  # expected of the step
+    per_s: float
+
+    @property
+    def drafts(self) -> int:
+        return sum(map(len, self.places))
+
+
+def best_rows(pools: Sequence[Sequence[Candidate]], cycle_s: Cycle, most: int) -> RowChoice:
+    """`pools` has the candidates of every sequence, parents first; at most `most` drafts. The
+    likeliest come first, so what is chosen is closed under parents."""
+    entries = sorted(
+        (-one.reach, index, place)
+        for index, pool in enumerate(pools)
+        for place, one in enumerate(pool)
+    )[:most]
+    sequences = len(pools)
+    expected = float(sequences)
+    best, best_tokens, best_per_s = 0, expected, expected / cycle_s(sequences)
+    plain = best_per_s
+    for count, (reach, _, _) in enumerate(entries, 1):
+        expected -= reach
+        per_s = expected / cycle_s(sequences + count)
+        if per_s > best_per_s and per_s > plain * _FOR_NOTHING:
+            best, best_tokens, best_per_s = count, expected, per_s
+    places: list[list[int]] = [[] for _ in pools]
+    for _, index, place in entries[:best]:
+        places[index].append(place)
+    return RowChoice(tuple(tuple(sorted(one)) for one in places), best_tokens, best_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Drafts that a model is making right now for one sequence."""
+
+    reach: float  # of the deepest guess so far; 1 where there is none
+    chance: float  # that one more of this request is right
+
+
+def waiting_s(
+    now: RowChoice, coming: Sequence[Coming], level_s: float, sequences: int, cycle_s: Cycle
+) -> float:
+    """How long to wait for deeper drafts of the sequences in `coming`, each level of which takes
+    `level_s`; 0: the step goes out as it is."""
+    best_s, best_per_s = 0.0, now.per_s * _WORTH_WAITING
+    tokens, reaches = now.tokens, [one.reach for one in coming]
+    for level in range(1, _MOST_LEVELS + 1 if coming else 0):
+        for index, one in enumerate(coming):
+            reaches[index] *= one.chance
+            tokens += reaches[index]
+        rows = sequences + now.drafts + level * len(coming)
+        # It is in the middle of a level that may be of no use: half a level more on average.
+        per_s = tokens / (cycle_s(rows) + (level + 0.5) * level_s)
+        if per_s > best_per_s:
+            best_s, best_per_s = level * level_s, per_s
+    return best_s
