@@ -17,7 +17,12 @@ from meshinfer.api.grammar import parse_grammar
 from meshinfer.api.messages import parse_messages
 from meshinfer.api.unsupported import refuse_unsupported
 from meshinfer.core.ids import ModelId, RequestId
-from meshinfer.core.request import ChatMessage, GenerationRequest, ServedModel
+from meshinfer.core.request import (
+    MOST_SPECULATIVE_TOKENS,
+    ChatMessage,
+    GenerationRequest,
+    ServedModel,
+)
 from meshinfer.errors import ModelNotFound, NotReady
 
 _MOST_STOPS = 4  # as OpenAI
@@ -116,6 +121,7 @@ def _call(fields: Fields, chance: Chance, default_user: str, question: _Question
         grammar=parse_grammar(fields),
         priority=fields.integer("priority", -_HIGHEST_PRIORITY, _HIGHEST_PRIORITY) or 0,
         user=parse_user(fields, default_user),
+        speculative_tokens=fields.integer("speculative_tokens", 0, MOST_SPECULATIVE_TOKENS),
     )
     include_usage = fields.record("stream_options").flag("include_usage")
     return Call(request, fields.flag("stream"), include_usage)

@@ -31,6 +31,9 @@ class Sampling:
 
 GREEDY = Sampling(temperature=0.0)
 
+MOST_SPECULATIVE_TOKENS = 32
+"""That a request may ask for in every step."""
+
 MOST_ALTERNATIVES = 20
 """As OpenAI's `top_logprobs`."""
 
@@ -71,6 +74,7 @@ class GenerationRequest:
     grammar: Grammar | None = None
     priority: int = 0  # lower goes first
     user: str = ""  # who asks, for fairness: requests of one name share its turn
+    speculative_tokens: int | None = None  # drafts a step; None: as measurement advises, 0: none
 
 
 class FinishReason(StrEnum):

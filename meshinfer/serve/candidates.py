@@ -99,3 +99,13 @@ def depth_first(candidates: Sequence[Candidate]) -> list[int]:
         order.append(place)
         stack += sorted(children.get(place, []), key=lambda other: candidates[other].reach)
     return order
+
+
+def likeliest_first(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The same tree, depth first."""
+    order = depth_first(candidates)
+    renamed = {place: index for index, place in enumerate(order)}
+    return tuple(
+        Candidate(renamed.get(one.parent, -1), one.token, one.evidence, one.chance, one.reach)
+        for one in (candidates[place] for place in order)
+    )

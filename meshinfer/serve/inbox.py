@@ -201,6 +201,7 @@ class Inbox:
             priority=request.priority,
             user=request.user,
             constraint=constraint.copy() if constraint is not None else None,
+            drafts=request.speculative_tokens,
         )
 
     def _room_in_s(self) -> float:

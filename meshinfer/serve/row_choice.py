@@ -65,12 +65,28 @@ class Coming:
     chance: float  # that one more of this request is right
 
 
+def streamed_per_s(
+    now: RowChoice, coming: Sequence[Coming], draft_s: float, sequences: int, cycle_s: Cycle
+) -> float:
+    """Tokens per second expected when the step goes out as it is and what is drafted later follows
+    it, a token every `draft_s` seconds, as long as the tokens before are right."""
+    following = sum(one.reach * one.chance / (1.0 - min(0.96, one.chance)) for one in coming)
+    # What turns out to be wrong is under way when the right one follows.
+    late_s = draft_s * (0.5 + following / max(1, sequences))
+    return (now.tokens + following) / (cycle_s(sequences + now.drafts) + late_s)
+
+
 def waiting_s(
-    now: RowChoice, coming: Sequence[Coming], level_s: float, sequences: int, cycle_s: Cycle
+    now: RowChoice,
+    coming: Sequence[Coming],
+    level_s: float,
+    sequences: int,
+    cycle_s: Cycle,
+    least_per_s: float,
 ) -> float:
     """How long to wait for deeper drafts of the sequences in `coming`, each level of which takes
-    `level_s`; 0: the step goes out as it is."""
-    best_s, best_per_s = 0.0, now.per_s * _WORTH_WAITING
+    `level_s`; 0: the step goes out as it is, which brings `least_per_s`."""
+    best_s, best_per_s = 0.0, least_per_s * _WORTH_WAITING
     tokens, reaches = now.tokens, [one.reach for one in coming]
     for level in range(1, _MOST_LEVELS + 1 if coming else 0):
         for index, one in enumerate(coming):

@@ -51,6 +51,7 @@ class Sequence:
     priority: int = 0  # lower goes first
     user: str = ""  # requests of one user share its turn
     constraint: Constraint | None = None
+    drafts: int | None = None  # that go along in every step; None: as measurement advises
     state: SequenceState = SequenceState.WAITING
     key: int = 0  # 0: it does not run
     scheduled: int = 0
@@ -85,7 +86,8 @@ class Sequence:
     @property
     def drafts_allowed(self) -> int:
         """Most drafts that may go behind the last known token: more would be beyond its limit."""
-        return max(0, self.limit - self.drawn - 1)
+        within = max(0, self.limit - self.drawn - 1)
+        return within if self.drafts is None else min(within, self.drafts)
 
     @property
     def held(self) -> int:

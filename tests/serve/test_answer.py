@@ -65,3 +65,27 @@ def test_unasked_log_probabilities_are_not_told(token: int) -> None:
     one = answer((), logprobs=None)
     assert feed(one, token)[0][1] == []
     assert GREEDY.logprobs is None
+
+
+@pytest.mark.parametrize("tokens", [(4, 1, 2, 3, 4), (4, 1, 2, 3, END), (1, 2, 4, 3, 4), (5, 6, END)])
+@pytest.mark.parametrize("together", [2, 3, 5])
+def test_several_tokens_at_once_are_told_as_one_by_one(
+    tokens: tuple[int, ...], together: int
+) -> None:
+    """A step with right guesses brings several: what follows a stop string among them is dropped."""
+    single, several = answer(("FGH", "GJ"), limit=4), answer(("FGH", "GJ"), limit=4)
+    plain = feed(single, *tokens)
+    told: list[tuple[str, list[bytes]]] = []
+    for first in range(0, len(tokens), together):
+        taken = []
+        for token in tokens[first : first + together]:
+            if several.sequence.finish is None:
+                several.sequence.append(token)
+                taken.append(Sampled(token, -1.0, ((token, -1.0),)))
+        if taken:
+            delta = several.take(tuple(taken))
+            told.append((delta.text, [entry.token for entry in delta.logprobs]))
+    assert "".join(text for text, _ in told) == "".join(text for text, _ in plain)
+    assert sum((names for _, names in told), []) == sum((names for _, names in plain), [])
+    assert several.sequence.tokens == single.sequence.tokens
+    assert several.sequence.finish is single.sequence.finish

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +14,14 @@ from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
 from meshinfer.serve.speculation import Speculation, SpeculationOptions
 from meshinfer.serve.step_choice import StepLimits
 from meshinfer.serve.step_cost import StepCost
-from tests.serve.bookkeeping import BookkeepingStage, Drive, alone, sequence
+from tests.serve.bookkeeping import (
+    BookkeepingStage,
+    Drive,
+    allowed,
+    alone,
+    next_token,
+    sequence,
+)
 from tests.serve.drafting import StubDraft
 
 
@@ -118,3 +128,64 @@ def test_right_guesses_save_steps(trees: bool, accuracy: float, most: int) -> No
         step for step in all_of.drive.steps if step.rows and step.rows[0].position < 103
     ]
     assert len(first_rows) <= most
+
+
+class Classes:
+    """A grammar: a token of class 0, then one of class 1, 2, 0 and so on; complete after some."""
+
+    def __init__(self, length: int, taken: int = 0) -> None:
+        self.length, self.taken = length, taken
+
+    def mask(self) -> bytes:
+        allowed = [token % 3 == self.taken % 3 for token in range(1000)]
+        return np.packbits(allowed, bitorder="little").tobytes()
+
+    def accept(self, token: int) -> None:
+        assert token % 3 == self.taken % 3
+        self.taken += 1
+
+    def copy(self) -> Classes:
+        return Classes(self.length, self.taken)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.taken >= self.length
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("trees", [False, True])
+def test_a_grammar_rules_drafts_as_well(trees: bool, accuracy: float) -> None:
+    def ruled(tokens: SequenceOf[int]) -> int:
+        return allowed(next_token(tokens), Classes(99, len(tokens) - 3).mask())
+
+    for length in (1, 7, 40):
+        all_of = Guessing(2, trees=trees)
+        draft = StubDraft(all_of.speculation, accuracy, 2, truth=ruled)
+        one = sequence([5, 6, 7], 30)
+        one.constraint = Classes(length)
+        all_of.scheduler.admit(one)
+        all_of.drive.run(lambda turn, all_of=all_of, draft=draft: all_of.tick(draft, 8))
+        expected = [5, 6, 7]
+        for _ in range(min(length, 30)):
+            expected.append(ruled(expected))
+        assert one.tokens == expected
+        assert one.finish is (FinishReason.STOP if length < 30 else FinishReason.LENGTH)
+        if accuracy == 1.0 and length == 40:
+            assert len(all_of.drive.steps) < 15
+
+
+@pytest.mark.parametrize("drafts", [0, 1, 3, 8])
+@pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
+def test_a_request_may_say_how_many_drafts_it_wants(drafts: int, right: float) -> None:
+    """C18: one to eight drafts, right always, half the time, never."""
+    all_of = Guessing(3, hops_s=0.0)
+    draft = StubDraft(all_of.speculation, right)
+    one = sequence([5, 6, 7], 60)
+    one.drafts = drafts
+    all_of.scheduler.admit(one)
+    all_of.drive.run(lambda turn: all_of.tick(draft, 8))
+    assert one.tokens == alone([5, 6, 7], 60)
+    counts = [step.rows[0].count - 1 for step in all_of.drive.steps[1:] if step.rows]
+    assert max(counts) == drafts
+    if right == 1.0:
+        assert len(counts) <= 60 // (drafts + 1) + 2
