@@ -50,7 +50,10 @@ def candidates(
         place = -1
         for index, token in enumerate(found.tokens):
             place = tree.add(place, token, Evidence(_LOOKUP, found.matched + index))
-    return _judged(tree, sources.acceptance, own, path, sequence.stop_tokens)
+    judged = _judged(tree, sources.acceptance, own, path, sequence.stop_tokens)
+    if sequence.drafts is None:
+        return [one for one in judged if one.reach >= LEAST_REACH]
+    return judged  # as many as it asked for, however unlikely
 
 
 def _add_model(tree: CandidateTree, mirror: DraftMirror, tail: SequenceOf[int], depth: int) -> None:
@@ -83,7 +86,6 @@ def _judged(
         evidence = tuple(tree.evidence(place))
         chance = acceptance.chance(evidence, own)
         reach = chance * (path if parent < 0 else judged[parent].reach)
-        if reach >= LEAST_REACH:
-            renamed[place] = len(judged)
-            judged.append(Candidate(parent, token, evidence, chance, reach))
+        renamed[place] = len(judged)
+        judged.append(Candidate(parent, token, evidence, chance, reach))
     return judged

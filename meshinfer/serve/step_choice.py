@@ -83,17 +83,26 @@ class StepChoice:
             self._add_prompts(share)
 
     def _add_decoding(self, decoding: list[Sequence], share: int, company: Company) -> None:
-        ready = sorted(
+        ready = self._ready(decoding, share)
+        guesses: list[tuple[Candidate, ...]] | None = [()] * len(ready)
+        if self._speculation is not None and ready:
+            guesses = self._speculation.guesses(ready, company)
+        if guesses is None:
+            return  # the drafts that are on their way are worth the wait
+        for sequence, guess in zip(ready, guesses, strict=True):
+            self._add_guessed(sequence, guess)
+
+    def _ready(self, decoding: list[Sequence], share: int) -> list[Sequence]:
+        """The `share` that wait longest, of those that have room for their next token."""
+        waiting = sorted(
             (one for one in decoding if one.pending == 1 and not one.in_flight),
             key=lambda one: one.ready_since,
         )
-        guesses: list[tuple[Candidate, ...]] | None = [()] * len(ready)
-        if self._speculation is not None and ready:
-            guesses = self._speculation.guesses(ready[:share], company)
-        if guesses is None:
-            return  # the drafts that are on their way are worth the wait
-        for sequence, guess in zip(ready[:share], guesses, strict=False):
-            self._add_guessed(sequence, guess)
+        found: list[Sequence] = []
+        for sequence in waiting:
+            if len(found) < share and sequence.is_running and self._roster.room_for(sequence, 1):
+                found.append(sequence)
+        return [one for one in found if one.is_running]  # a later one may have robbed it
 
     def _add_guessed(self, sequence: Sequence, guess: tuple[Candidate, ...]) -> None:
         """Its last known token, and drafts as far as there is room without anybody giving way."""

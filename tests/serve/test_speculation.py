@@ -116,7 +116,7 @@ def test_every_answer_equals_its_lone_run(
 
 
 @pytest.mark.parametrize("trees", [False, True])
-@pytest.mark.parametrize(("accuracy", "most"), [(0.0, 110), (0.5, 90), (1.0, 30)])
+@pytest.mark.parametrize(("accuracy", "most"), [(0.0, 110), (0.5, 90), (1.0, 40)])
 def test_right_guesses_save_steps(trees: bool, accuracy: float, most: int) -> None:
     all_of = Guessing(3, trees=trees)
     draft = StubDraft(all_of.speculation, accuracy, 3 if trees else 1)
