@@ -60,6 +60,7 @@ class SpeculationFigures:
             "stale": self.stale,
             "decisions": dict(self.decisions),
             "draft_steps": self.draft_steps,
+            "draft_s": round(self.draft_s, 3),
             "draft_ms": round(1000 * self.draft_s / self.draft_steps, 3)
             if self.draft_steps
             else None,
