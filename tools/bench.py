@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools.benches.options import BenchOptions
 from tools.benches.report import Report
 
-SUITES = ("split", "fleet", "agent", "transfer", "export")
+SUITES = ("split", "fleet", "speculation", "wan", "agent", "transfer", "export")
 
 
 def main() -> None:
@@ -50,7 +50,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeat", type=int, metavar="N", help="medians of so many (3; quick: 1)")
     fleet = parser.add_argument_group("fleet")
     fleet.add_argument(
-        "--only", metavar="PARTS", help="users,batching,first_token,prefix,long_prompt,soak,llama"
+        "--only",
+        metavar="PARTS",
+        help="users,batching,first_token,prefix,long_prompt,soak,llama; speculation: "
+        "kinds,copy,three_stages,sweep,agreement",
     )
     fleet.add_argument(
         "--configuration", default="f32/128/f32", help="of the same-as-ours baseline"

@@ -36,7 +36,11 @@ def render(document: dict[str, Any]) -> str:
             f"{serving['running']} running, {serving['waiting']} waiting, "
             f"{serving['tokens_per_s']:.1f} tokens/s, cache {serving['cache_used']:.0%} used, "
             f"{serving['cache_kept']:.0%} kept for prompts that begin alike"
+            f"{_guesses(serving)}"
         )
+    delay_ms = document["node"].get("hop_delay_ms")
+    if delay_ms:
+        parts.append(f"Slowed for a trial: --hop-delay adds {delay_ms:g} ms to hops to this PC.")
     refusals = document.get("refusals") or []
     if refusals:
         newest = refusals[-1]
@@ -45,6 +49,14 @@ def render(document: dict[str, Any]) -> str:
             f"last {newest['address']}: {newest['reason']}"
         )
     return "\n\n".join(parts)
+
+
+def _guesses(serving: dict[str, Any]) -> str:
+    """How guessing tokens ahead goes; nothing while none was tried."""
+    figures, acceptance = serving.get("speculation"), serving.get("acceptance")
+    if not figures or acceptance is None:
+        return ""
+    return f"; {acceptance:.0%} of drafts right, {figures['tokens_per_round']:.2f} tokens a row"
 
 
 def _headline(document: dict[str, Any]) -> str:

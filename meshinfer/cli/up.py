@@ -18,6 +18,8 @@ from meshinfer.weights.source import read_source
 LEAST_UPLOAD = 100_000
 """Bytes a second: at less, a piece would take longer than a puller waits for one."""
 
+MOST_HOP_DELAY_MS = 10_000
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default=default_name(), help="as others see this PC")
@@ -51,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FILE",
         help="while this PC leads: what every stage did when, for ui.perfetto.dev",
+    )  # fmt: skip
+    parser.add_argument(
+        "--hop-delay", type=float, default=0.0, metavar="MS",
+        help="for trying out how a fleet does on slow links: what other PCs send over the ring "
+        "is taken so many milliseconds late",
     )  # fmt: skip
     parser.add_argument("--idle", choices=("auto", "always"), default="always")
     parser.add_argument("--verbose", action="store_true", help="debug lines in the log")
@@ -98,6 +105,7 @@ def settings(arguments: argparse.Namespace) -> Settings:
         deterministic=arguments.deterministic,
         configuration=_configuration(arguments.configuration),
         trace=_folder(arguments.trace),
+        hop_delay_s=_hop_delay(arguments.hop_delay),
         api_key=read_api_key(arguments.state_dir),
     )
 
@@ -105,6 +113,16 @@ def settings(arguments: argparse.Namespace) -> Settings:
 def _configuration(text: str) -> str:
     """Raises UsageError for what no engine takes: not minutes later, when a stage is loaded."""
     return text if text in ("auto", "default") else str(Configuration.parse(text))
+
+
+def _hop_delay(milliseconds: float) -> float:
+    """In seconds. Raises UsageError; nan is not within any bounds."""
+    if not 0 <= milliseconds <= MOST_HOP_DELAY_MS:
+        raise UsageError(
+            f"--hop-delay {milliseconds:g} is not from 0 to {MOST_HOP_DELAY_MS} milliseconds.",
+            "Give what a message needs from one PC to another, for example 50.",
+        )
+    return milliseconds / 1000
 
 
 def _resolved(folder: Path) -> Path:

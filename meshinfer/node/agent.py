@@ -21,6 +21,7 @@ from meshinfer.api.server import ApiOptions, ApiServer
 from meshinfer.core.fleet import Address, Capacity
 from meshinfer.core.ids import short
 from meshinfer.link.base import MESH, RING, TRANSFER
+from meshinfer.link.delayed import HopDelay
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import Identity, load
 from meshinfer.link.seal import Sealer
@@ -87,6 +88,7 @@ class Agent:
             with_probes=settings.configuration == "auto" and not settings.deterministic,
         )
         self._lag = LoopLag(time.monotonic)
+        self._hop = HopDelay(self._identity.node, settings.hop_delay_s)
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
         self._exchange = Exchange(
             store.open(),
@@ -107,7 +109,7 @@ class Agent:
         node = Node(self._parts(mesh, dialer, trust))
         handlers = {
             MESH: node.accept_mesh,
-            RING: node.accept_ring,
+            RING: self._hop.handler(node.accept_ring),
             TRANSFER: PieceServer(self._exchange).serve,
         }
         server = LinkServer(trust, handlers, self._refusals.note)
@@ -177,7 +179,7 @@ class Agent:
             library=self._library,
             runner=self._stages,
             fetch=ShardSource(self._exchange, dialer, mesh).fetch,
-            dialer=dialer,
+            dialer=self._hop.dialer(dialer),
             seals=Sealer(trust),
             plan_for=FleetPlanner(settings.precision, settings.stages),
             room=lambda: self._measure().memory_free,
@@ -188,6 +190,7 @@ class Agent:
                 threads=settings.threads,
                 deterministic=settings.deterministic,
                 configuration=settings.configuration,
+                hop_delay_s=settings.hop_delay_s,
             ),
             trace=settings.trace,
         )
@@ -220,6 +223,7 @@ class Agent:
             lambda: (*self._refusals.all(), *mesh.refusals),
             self._hints,
             self._lag,
+            self._settings.hop_delay_s,
         )
 
     def _hints(self) -> list[str]:

@@ -51,11 +51,27 @@ def _serving(serving: dict[str, Any]) -> Iterator[Sample]:
     yield _counter("meshinfer_ring_tokens_total", "Tokens drawn in this plan.", serving["tokens"])
     hop = "What of a step's round trip no stage accounts for, for each hop."
     yield gauge("meshinfer_ring_hop_seconds", hop, serving["wire_ms"] / _MS)
+    yield from _speculation(serving.get("speculation") or {})
     for number, stage in enumerate(serving["stages"]):
         for part in _PARTS:
             labels = (("stage", str(number)), ("part", part))
             help_ = "Moving average of where a stage's time goes in a step."
             yield gauge("meshinfer_stage_seconds", help_, stage[f"{part}_ms"] / _MS, labels)
+
+
+def _speculation(figures: dict[str, Any]) -> Iterator[Sample]:
+    """Drafts of this plan, and what was decided about them."""
+    if not figures:
+        return
+    proposed, accepted = "Drafts that were verified.", "Drafts that were right."
+    yield _counter("meshinfer_drafts_proposed_total", proposed, figures["proposed"])
+    yield _counter("meshinfer_drafts_accepted_total", accepted, figures["accepted"])
+    draft_s = "Seconds that the draft model computed."
+    yield _counter("meshinfer_draft_seconds_total", draft_s, figures["draft_s"])
+    help_ = "Rows that went out, by how drafts were used; held: a step waited for drafts."
+    for kind, count in figures["decisions"].items():
+        name = "meshinfer_speculation_decisions_total"
+        yield Sample(name, SampleKind.COUNTER, help_, (("kind", kind),), count)
 
 
 def _gauge(name: str, help_: str, value: float, labels: tuple[tuple[str, str], ...] = ()) -> Sample:

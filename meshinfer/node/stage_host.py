@@ -25,6 +25,7 @@ from meshinfer.engine.paged import StageOptions
 from meshinfer.engine.thread import EngineThread
 from meshinfer.errors import MeshInferError, StageFailed
 from meshinfer.link.base import RING
+from meshinfer.link.delayed import HopDelay
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import load
 from meshinfer.link.server import LinkServer
@@ -147,7 +148,9 @@ async def join_ring(
     tell_ready, tell_serving = tell
     facts = ring_facts(job)
     consumer = expect_consumer(facts, edge=job.stage + 1, consumer=job.consumer)
-    server = LinkServer(trust, {RING: consumer.accept}, on_refused=lambda refusal: None)
+    hop = HopDelay(trust.identity.node, job.hop_delay_s)
+    accept = hop.handler(consumer.accept)
+    server = LinkServer(trust, {RING: accept}, on_refused=lambda refusal: None)
     dialer = WebSocketDialer(trust)
     try:
         await server.start(job.listen)
@@ -155,7 +158,8 @@ async def join_ring(
         await go.wait()
         # One after the other is enough: who dials us waits for our greeting, whom we dial greets
         # at once.
-        upstream = await consume(dialer, facts, job.stage, job.producer, job.producer_addresses)
+        late, addresses = hop.dialer(dialer), job.producer_addresses
+        upstream = await consume(late, facts, job.stage, job.producer, addresses)
         downstream = await consumer.link()
         tell_serving()
         await worker.run(upstream, downstream)

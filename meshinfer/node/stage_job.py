@@ -20,6 +20,7 @@ class KeeperOptions:
     threads: int
     deterministic: bool
     configuration: str = "default"
+    hop_delay_s: float = 0.0  # added to what other PCs send over the ring
 
 
 def ring_facts(job: StageJob) -> RingFacts:
@@ -71,4 +72,5 @@ def stage_job(
         producer=stages[stage - 1].node if stage else leader,
         producer_addresses=stages[stage - 1].ring_addresses if stage else leader_addresses,
         consumer=stages[stage + 1].node if stage + 1 < len(stages) else leader,
+        hop_delay_s=options.hop_delay_s,
     )

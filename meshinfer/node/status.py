@@ -25,6 +25,7 @@ class StatusDesk:
         refusals: Callable[[], tuple[Refusal, ...]],
         hints: Callable[[], list[str]],
         lag: LoopLag,
+        hop_delay_s: float = 0.0,
     ) -> None:
         self._fleet = fleet
         self._view = view
@@ -32,6 +33,7 @@ class StatusDesk:
         self._refusals = refusals
         self._hints = hints
         self._lag = lag
+        self._hop_delay_s = hop_delay_s
 
     def document(self) -> dict[str, Any]:
         view = self._view()
@@ -45,6 +47,7 @@ class StatusDesk:
                 "name": me.name if me else "",
                 "role": "leader" if view.leads else "member",
                 "loop_lag_ms": round(1000 * self._lag.worst_s, 1),  # worst of the last minute
+                "hop_delay_ms": round(1000 * self._hop_delay_s, 3),  # artificial: --hop-delay
             },
             "fleet": {
                 "id": self._fleet,

@@ -39,6 +39,7 @@ class StageJob:
     producer: NodeId  # whom to dial: the stage before, or the leader
     producer_addresses: tuple[Address, ...]
     consumer: NodeId  # who may dial: the stage behind, or the leader
+    hop_delay_s: float = 0.0  # added to what other PCs send over the ring
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,3 +60,14 @@ def test_the_disk_and_the_network_of_the_owner(tmp_path: Path) -> None:
 def test_an_upload_limit_that_would_bring_nothing_anywhere_is_refused() -> None:
     with pytest.raises(UsageError, match="too little to bring a stage"):
         parse("--upload-limit", "10kB")
+
+
+@pytest.mark.parametrize(("words", "seconds"), [((), 0.0), (("--hop-delay", "12.5"), 0.0125)])
+def test_a_delay_of_hops_is_in_milliseconds(words: tuple[str, ...], seconds: float) -> None:
+    assert parse(*words).hop_delay_s == seconds
+
+
+@pytest.mark.parametrize("text", ["-1", "10001", "nan", "inf"])
+def test_a_delay_of_hops_is_bounded(text: str) -> None:
+    with pytest.raises(UsageError, match="is not from 0 to 10000 milliseconds"):
+        parse("--hop-delay", text)

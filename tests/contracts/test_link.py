@@ -18,6 +18,7 @@ from meshinfer.errors import PeerLost, ProtocolViolation
 from meshinfer.link.authority import host_name
 from meshinfer.link.base import MESH, RING, Link
 from meshinfer.link.bulk import BulkLink
+from meshinfer.link.delayed import DelayedLink
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import found, join
 from meshinfer.link.memory import memory_pair
@@ -97,11 +98,23 @@ async def bulk_links(folder: Path, channel: str) -> AsyncIterator[Pair]:
         await asyncio.gather(client.close(), server.close())
 
 
+@asynccontextmanager
+async def delayed_links(folder: Path, channel: str) -> AsyncIterator[Pair]:
+    async with websocket_links(folder, channel) as inner:
+        client, server = (DelayedLink(one, 0.002) for one in (inner.client, inner.server))
+        try:
+            yield Pair(client, server)
+        finally:
+            await client.close()
+            await server.close()
+
+
 Opener = Callable[[str], Awaitable[Pair]]
 
 
 @pytest.fixture(
-    params=[memory_links, websocket_links, bulk_links], ids=["memory", "websocket", "bulk"]
+    params=[memory_links, websocket_links, bulk_links, delayed_links],
+    ids=["memory", "websocket", "bulk", "delayed"],
 )
 async def opener(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opener]:
     async with AsyncExitStack() as stack:

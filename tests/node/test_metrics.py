@@ -20,6 +20,12 @@ STATUS: dict[str, Any] = {
         "steps": 10,
         "tokens": 30,
         "wire_ms": 0.5,
+        "speculation": {
+            "proposed": 9,
+            "accepted": 4,
+            "draft_s": 0.25,
+            "decisions": {"plain": 3, "held": 1},
+        },
         "stages": [{"compute_ms": 40.0, "wait_ms": 1.0, "queue_ms": 0.1, "handle_ms": 0.3}],
     },
 }
@@ -35,6 +41,8 @@ def test_a_serving_leader() -> None:
     assert "meshinfer_sequences_waiting 2" in lines
     assert "meshinfer_ring_tokens_total 30" in lines
     assert "meshinfer_ring_hop_seconds 0.0005" in lines
+    assert "meshinfer_drafts_accepted_total 4" in lines
+    assert 'meshinfer_speculation_decisions_total{kind="held"} 1' in lines
     assert 'meshinfer_stage_seconds{stage="0",part="compute"} 0.04' in lines
 
 

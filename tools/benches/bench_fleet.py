@@ -33,21 +33,27 @@ class Load:
 
 
 @contextmanager
-def fleet_of(folder: Path, model: Path, cores: int, *words: str) -> Iterator[list[AgentProcess]]:
-    """Agents that serve `model` in as many stages, each pinned to a core of its own."""
-    ports = free_ports(2 * cores)
+def fleet_of(
+    folder: Path, model: Path, pcs: int, *words: str, others: Sequence[Path] = ()
+) -> Iterator[list[AgentProcess]]:
+    """Agents that serve `model` in as many stages, each pinned to a core; where this machine has
+    fewer cores, several share one. The first PC also has the models `others`."""
+    ports, cores = free_ports(2 * pcs), os.cpu_count() or 1
     agents = [
-        AgentProcess(folder, f"pc-{index}", (ports[2 * index], ports[2 * index + 1]), core=index)
-        for index in range(cores)
+        AgentProcess(
+            folder, f"pc-{index}", (ports[2 * index], ports[2 * index + 1]), core=index % cores
+        )
+        for index in range(pcs)
     ]
     code = _joined(agents)
     assert code
-    shutil.copytree(model, agents[0].folder / "models" / model.name, copy_function=os.link)
+    for one in (model, *others):
+        shutil.copytree(one, agents[0].folder / "models" / one.name, copy_function=os.link)
     try:
-        agents[0].start("--model", model.name, "--no-mdns", "--stages", str(cores), *words)
+        agents[0].start("--model", model.name, "--no-mdns", "--stages", str(pcs), *words)
         peer = ("--peer", f"127.0.0.1:{agents[0].listen}", "--no-mdns")
         for agent in agents[1:]:
-            agent.start(*peer, "--stages", str(cores), *words)
+            agent.start(*peer, "--stages", str(pcs), *words)
         _wait_ready(agents)
         yield agents
     finally:

@@ -1,0 +1,1 @@
+"""The latency laboratory: parts of tools/lab.py."""
