@@ -21,6 +21,13 @@ class Branch:
     key: int
     tokens: list[int]
     used: int = 0  # number of the step that wrote it last
+    settled: int = 0  # tokens that it held before that step
+
+    def common(self, text: SequenceOf[int], busy: Collection[int]) -> int:
+        """Tokens of `text` that a row may build on; of one in `busy`, which the same step writes,
+        only what was there before."""
+        length = common_length(self.tokens, text)
+        return min(length, self.settled) if self.key in busy else length
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Branches:
         computed in any case, for its logits. Branches in `busy` have a row in this step already."""
         best, length = None, 0
         for one in self._branches:
-            common = min(common_length(one.tokens, text), len(text) - 1)
+            common = min(one.common(text, busy), len(text) - 1)
             if common > length:
                 best, length = one, common
         tokens = tuple(text[length : length + most])
@@ -85,6 +92,7 @@ class Branches:
         if branch is None:
             branch = Branch(piece.key, list(source[: piece.position]))
             self._branches.append(branch)
+        branch.settled = piece.position
         branch.tokens += piece.tokens
         branch.used = step
 

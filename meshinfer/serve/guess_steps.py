@@ -17,7 +17,7 @@ from meshinfer.core.step import Row, Step
 from meshinfer.serve.cache_book import CacheBook
 from meshinfer.serve.guess_branches import Branches, Piece
 from meshinfer.serve.guess_tree import GuessTree, Place
-from meshinfer.serve.prefix_cache import PrefixCache, common_length
+from meshinfer.serve.prefix_cache import PrefixCache
 
 ROWS = 6
 """Guesses that one step looks behind. A 0.5B takes 31 ms for one row, 35 for six, 42 for eight and
@@ -201,8 +201,8 @@ class GuessSteps:
         key, length = self._prefixes.longest(text)
         for watched in self._watched.values():
             for branch in watched.branches.all:
-                common = common_length(branch.tokens, text)
-                if common > length and branch.key not in step.busy:
+                common = branch.common(text, step.busy)
+                if common > length:
                     key, length = branch.key, common
         length = min(length, len(text) - 1)
         if length:
