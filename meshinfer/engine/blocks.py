@@ -1,14 +1,16 @@
 """Which cache blocks hold which tokens of which sequence, on one stage.
 
-A step goes in; out comes the table as it will be once the step has run, and the block copies to do
-before it. The table itself never changes: a refused step leaves nothing to undo, and a stage keeps
-the new table only after its computation. Called by engines; block ids never leave a stage.
+A step goes in; out comes the table as it will be once the step has run, and the copies of blocks
+and moves of slots to do before it. The table itself never changes: a refused step leaves nothing to
+undo, and a stage keeps the new table only after its computation. Called by engines; block ids
+never leave a stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from meshinfer.core.step import Row
 from meshinfer.errors import CacheLost, StageFailed
@@ -22,11 +24,21 @@ class BlockCopy:
     target: int
 
 
+class SlotMove(NamedTuple):
+    """Write the keys and values of one token over those of another, in every layer, after the
+    copies. What one move of a placement writes, no other one reads."""
+
+    source_block: int
+    source_slot: int  # place in the block
+    target_block: int
+    target_slot: int
+
+
 @dataclass(frozen=True, slots=True)
 class Chain:
     """The cache of one sequence: `blocks` in token order; the last may be partly filled."""
 
-    length: int  # tokens
+    length: int  # tokens, or slots while a token tree lies at its end
     blocks: tuple[int, ...]
 
 
@@ -37,6 +49,17 @@ class Placement:
     table: BlockTable  # to keep when the step has run
     chains: tuple[Chain, ...]  # of each row, its new tokens included
     copies: tuple[BlockCopy, ...]  # in this order
+    moves: tuple[SlotMove, ...]  # after the copies
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What is collected over the rows of one step."""
+
+    copies: list[BlockCopy] = field(default_factory=list)
+    moves: list[SlotMove] = field(default_factory=list)
+    read: set[int] = field(default_factory=set)
+    """Blocks that moves read: freed or not, no copy may go there, as copies come first."""
 
 
 class BlockTable:
@@ -104,12 +127,15 @@ class BlockTable:
         self._check_distinct(rows)
         self._check_held(rows)
         table = self._copy()
-        copies: list[BlockCopy] = []
+        changes = _Changes()
         for row in rows:
             if row.fork_from is not None:
                 table._fork(row, self._forkable(row.fork_from, rows))
-            table._place(row, copies)
-        return Placement(table, tuple(table._chains[row.sequence] for row in rows), tuple(copies))
+            if row.kept:
+                table._gather(row, changes)
+            table._place(row, changes)
+        chains = tuple(table._chains[row.sequence] for row in rows)
+        return Placement(table, chains, tuple(changes.copies), tuple(changes.moves))
 
     def _copy(self) -> BlockTable:
         table = BlockTable.__new__(BlockTable)
@@ -141,12 +167,14 @@ class BlockTable:
             )
 
     def _lacks(self, row: Row) -> bool:
-        return row.position > self.chain(row.sequence).length
+        end = max(row.position, row.kept[-1] + 1 if row.kept else 0)
+        return end > self.chain(row.sequence).length
 
     def _forkable(self, source: int, rows: Sequence[Row]) -> int:
         """Tokens of `source` that were cached before this step and that it does not overwrite."""
         length = self.chain(source).length
-        return min([length, *(row.position for row in rows if row.sequence == source)])
+        starts = (row.position - len(row.kept) for row in rows if row.sequence == source)
+        return min([length, *starts])
 
     def _fork(self, row: Row, shareable: int) -> None:
         assert row.fork_from is not None
@@ -167,20 +195,39 @@ class BlockTable:
             self._uses[block] += 1
         self._chains[row.sequence] = Chain(row.position, shared)
 
-    def _place(self, row: Row, copies: list[BlockCopy]) -> None:
+    def _gather(self, row: Row, changes: _Changes) -> None:
+        """What is kept moves right before the row's position, in blocks of its own."""
+        assert row.fork_from is None
+        size, chain = self.block_size, self._chains[row.sequence]
+        blocks = list(chain.blocks)
+        moved = [
+            (source, target)
+            for target, source in enumerate(row.kept, row.position - len(row.kept))
+            if source != target
+        ]
+        for index in sorted({target // size for _, target in moved}):
+            if self._uses[blocks[index]] > 1:
+                blocks[index] = self._own(blocks[index], changes)
+        self._chains[row.sequence] = Chain(chain.length, tuple(blocks))
+        for source, target in moved:
+            from_block, to_block = blocks[source // size], blocks[target // size]
+            changes.moves.append(SlotMove(from_block, source % size, to_block, target % size))
+            changes.read.add(from_block)
+
+    def _place(self, row: Row, changes: _Changes) -> None:
         self._cut(row.sequence, row.position)
         blocks = list(self.chain(row.sequence).blocks)
         if row.count and row.position % self.block_size and self._uses[blocks[-1]] > 1:
-            blocks[-1] = self._own(blocks[-1], copies)
+            blocks[-1] = self._own(blocks[-1], changes)
         length = row.position + row.count
         while len(blocks) < self._blocks_for(length):
             blocks.append(self._take())
         self._chains[row.sequence] = Chain(length, tuple(blocks))
 
-    def _own(self, shared: int, copies: list[BlockCopy]) -> int:
-        """A private copy of a partly filled block, so that nobody else sees what is written."""
-        mine = self._take()
-        copies.append(BlockCopy(shared, mine))
+    def _own(self, shared: int, changes: _Changes) -> int:
+        """A private copy of a block, so that nobody else sees what is written."""
+        mine = self._take(changes.read)
+        changes.copies.append(BlockCopy(shared, mine))
         self._uses[shared] -= 1
         return mine
 
@@ -190,13 +237,15 @@ class BlockTable:
         self._drop(chain.blocks[keep:])
         self._chains[sequence] = Chain(length, chain.blocks[:keep])
 
-    def _take(self) -> int:
-        if not self._free:
+    def _take(self, avoided: Set[int] = frozenset()) -> int:
+        places = range(len(self._free) - 1, -1, -1)
+        place = next((one for one in places if self._free[one] not in avoided), None)
+        if place is None:
             raise StageFailed(
                 f"The cache is full: all {self.block_count * self.block_size} tokens are in use.",
                 "Let other requests finish, or give the stage more memory.",
             )
-        block = self._free.pop()
+        block = self._free.pop(place)
         self._uses[block] = 1
         return block
 

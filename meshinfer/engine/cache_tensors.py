@@ -7,14 +7,19 @@ Called by the paged stage on its own thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from meshinfer.core.units import format_bytes
-from meshinfer.engine.blocks import BlockCopy
+from meshinfer.engine.blocks import BlockCopy, SlotMove
 from meshinfer.engine.openvino_error import openvino_errors
 from meshinfer.errors import StageFailed
+
+_NO_MOVES = "Cached tokens of this device cannot be moved singly."
 
 
 class CacheMemory(Protocol):
@@ -29,11 +34,21 @@ class CacheMemory(Protocol):
 
     def copy_block(self, tensor: Any, source: int, target: int) -> None: ...
 
+    @property
+    def moves_slots(self) -> bool:
+        """Whether the host can write single tokens."""
+        ...
+
+    def move_slots(self, tensor: Any, places: NDArray[np.intp]) -> None:
+        """`places` is [4, moves]: the fields of SlotMove."""
+        ...
+
 
 class HostMemory:
     """Plain tensors, for the CPU."""
 
     largest_bytes: int | None = None
+    moves_slots = True
 
     def create(self, element_type: Any, shape: list[int]) -> Any:
         import openvino as ov
@@ -44,6 +59,12 @@ class HostMemory:
         blocks = tensor.data
         blocks[target] = blocks[source]
 
+    def move_slots(self, tensor: Any, places: NDArray[np.intp]) -> None:
+        # All are read before one is written; scales of a u8 cache by token lie in the same rows.
+        source_block, source_slot, target_block, target_slot = places
+        cells = tensor.data
+        cells[target_block, :, target_slot] = cells[source_block, :, source_slot]
+
 
 class DeviceMemory:
     """Remote tensors of a GPU, which the host never maps.
@@ -51,7 +72,11 @@ class DeviceMemory:
     `context` is the device's RemoteContext, `region` makes a view of a part of a remote tensor
     (genai, kv_cache_manager.hpp, does the same). `largest_bytes` is the driver's limit for a single
     allocation, 4 GiB on many (openvino issue 36386); going beyond it fails late and unclearly.
+    Single tokens are not moved: keys lie transposed, [blocks, heads, width, tokens] (intel_gpu,
+    paged_attention.hpp), and genai's way of moving them, PaKVReorder, has no Python binding.
     """
+
+    moves_slots = False
 
     def __init__(
         self,
@@ -70,6 +95,9 @@ class DeviceMemory:
 
     def copy_block(self, tensor: Any, source: int, target: int) -> None:
         self._block(tensor, source).copy_to(self._block(tensor, target))
+
+    def move_slots(self, tensor: Any, places: NDArray[np.intp]) -> None:
+        raise StageFailed(_NO_MOVES, "Use chains of drafts there.")
 
     def _block(self, tensor: Any, block: int) -> Any:
         shape = list(tensor.get_shape())
@@ -99,12 +127,23 @@ class CacheTensors:
     tensors: dict[str, Any]
     block_count: int
     block_size: int  # tokens
+    moves_slots: bool  # whether `move_slots` works
 
     def copy_blocks(self, copies: Iterable[BlockCopy]) -> None:
         """In order, in every tensor."""
         for copy in copies:
             for tensor in self.tensors.values():
                 self.memory.copy_block(tensor, copy.source, copy.target)
+
+    def move_slots(self, moves: Sequence[SlotMove]) -> None:
+        """All at once, in every tensor. Raises StageFailed: this cache is laid out otherwise."""
+        if not moves:
+            return
+        if not self.moves_slots:
+            raise StageFailed(_NO_MOVES, "Use chains of drafts there.")
+        places = np.array(moves, np.intp).T
+        for tensor in self.tensors.values():
+            self.memory.move_slots(tensor, places)
 
 
 def allocate(
@@ -126,7 +165,19 @@ def allocate(
         _check_size(name, port, shape, memory.largest_bytes)
         with openvino_errors("Allocating the cache", "Plan with a smaller cache."):
             tensors[name] = memory.create(port.get_element_type(), shape)
-    return CacheTensors(memory, tensors, block_count, block_size)
+    moves_slots = memory.moves_slots and _slots_are_rows(ports)
+    return CacheTensors(memory, tensors, block_count, block_size, moves_slots)
+
+
+def _slots_are_rows(ports: dict[str, Any]) -> bool:
+    """Whether keys lie as values do, [blocks, heads, tokens, width]. On the CPU they do, unless
+    quantised by channel: then scales lie behind the tokens (measured, OpenVINO 2026.4.1)."""
+    return all(
+        _block_shape(name, port)[:2]
+        == _block_shape(value := name.replace("key_", "value_"), ports[value])[:2]
+        for name, port in ports.items()
+        if name.startswith("key_cache.")
+    )
 
 
 def _block_size(ports: dict[str, Any]) -> int:

@@ -30,6 +30,9 @@ class StageOptions:
     f32, no dynamic quantisation, and fixed shapes (engine.lockstep).
     `dynamic_quantization_group_size` None leaves the choice to us; 0 switches it off.
     `cache_precision` empty: as the computation.
+    `trees` off leaves token trees out of the compiled graph. In deterministic mode they are anyway,
+    and on any device but the CPU: a GPU lays keys out transposed, and what is accepted of a tree
+    could not be moved together there (intel_gpu, paged_attention.hpp).
     """
 
     device: str = "CPU"
@@ -40,6 +43,7 @@ class StageOptions:
     dynamic_quantization_group_size: int | None = None
     cache_precision: str = ""
     compiled: CompiledCache | None = None  # where compiled stages are kept; None: nowhere
+    trees: bool = True
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -52,6 +56,11 @@ class StageOptions:
             )
         if self.cache_tokens < 1:
             raise StageFailed("A stage needs room for at least one token in its cache.")
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether a stage with attention should be compiled for token trees."""
+        return self.trees and not self.deterministic and self.device.startswith("CPU")
 
     @property
     def configuration(self) -> Configuration:

@@ -16,6 +16,7 @@ from meshinfer.core.step import Row, Step
 from meshinfer.engine.penalties import needs_tokens
 from meshinfer.engine.sampling import DrawRow
 from meshinfer.engine.step_arrays import token_count
+from meshinfer.engine.trees import depth, path
 from meshinfer.errors import StageFailed
 
 _BUG = "This is a bug: report it."
@@ -48,6 +49,7 @@ class Histories:
             history = self._known.setdefault(row.sequence, _History())
             if shared is not None:
                 history.write(0, shared, self._context_length)
+            history.gather(row.kept, row.position - len(row.kept))
             new = tokens[first : first + row.count]
             history.write(row.position, new, self._context_length)
             first += row.count
@@ -55,8 +57,9 @@ class Histories:
     def draw_rows(self, step: Step) -> list[DrawRow]:
         """How to draw each wanted row of logits, in row order; after `apply`.
 
-        Row j of a sequence sees the tokens up to its own and no draft behind it. `tokens` are views
-        that the next `apply` may change, and only there where a penalty needs them.
+        Row j of a sequence sees the tokens up to its own and no draft behind it; in a token tree
+        those on its own path. `tokens` may be views that the next `apply` changes, and are only
+        there where a penalty needs them.
         Raises StageFailed: a mask cannot be split by logit row.
         """
         drawn: list[DrawRow] = []
@@ -97,9 +100,10 @@ class Histories:
         for row in step.rows:
             source = row.sequence if row.fork_from is None else row.fork_from
             known = self._length(source)
-            if row.position > known:
+            needed = max(row.position, row.kept[-1] + 1 if row.kept else 0)
+            if needed > known:
                 raise StageFailed(
-                    f"A row builds on {row.position} tokens of sequence {source}, of which {known} "
+                    f"A row builds on {needed} tokens of sequence {source}, of which {known} "
                     "are known.",
                     "Compute it again from its first token.",
                 )
@@ -131,12 +135,13 @@ class Histories:
             raise StageFailed(
                 f"A mask of {len(row.mask)} bytes came for {row.logits} rows of logits.", _BUG
             )
-        first = row.position + row.count - row.logits + 1
+        first = row.count - row.logits
         for index in range(row.logits):
+            length = depth(row, first + index) + 1
             yield DrawRow(
                 sampling=row.sampling,
-                position=first + index,
-                tokens=history.tokens(first + index) if is_needed else None,
+                position=row.position + length,
+                tokens=history.path(row, first + index) if is_needed else None,
                 prompt_length=history.prompt_length,
                 bias=history.bias,
                 mask=row.mask[index * width : (index + 1) * width],
@@ -164,6 +169,18 @@ class _History:
             self._buffer = grown
         self._buffer[position:end] = new
         self.length = end
+
+    def gather(self, slots: tuple[int, ...], target: int) -> None:
+        """The tokens in these slots move to `target` and behind it."""
+        if slots:
+            self._buffer[target : target + len(slots)] = self._buffer[list(slots)]
+
+    def path(self, row: Row, place: int) -> NDArray[np.int32]:
+        """All tokens up to that of the row's `place`, which stand in front of it."""
+        if not row.parents:
+            return self.tokens(row.position + place + 1)
+        slots = [row.position + one for one in path(row.parents, place)]
+        return np.concatenate([self._buffer[: row.position], self._buffer[slots]])
 
     def tokens(self, length: int) -> NDArray[np.int32]:
         view = self._buffer[:length]

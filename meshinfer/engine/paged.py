@@ -8,6 +8,7 @@ and runs as the plain graph it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from meshinfer.engine.ports import HIDDEN_INPUT, TOKEN_INPUT, Ports, read_ports
 from meshinfer.engine.stage import StageShape
 from meshinfer.engine.step_arrays import PagedArrays, paged_arrays, token_count, wanted_tokens
 from meshinfer.engine.transform import (
+    BIAS_INPUTS,
     PAGED_INPUTS,
     POSITION_INPUT,
     WANTED_INPUT,
@@ -52,6 +54,8 @@ class PagedStage:
         self._in_lockstep = options.deterministic
         if cache and options.deterministic:
             block_count -= 1  # the last one belongs to nobody: engine.lockstep
+        self._inputs = {name: port for port in compiled.inputs for name in port.names}
+        self._takes_bias = self._inputs.keys() >= set(BIAS_INPUTS)
         self._shape = StageShape(
             first=ports.first,
             last=ports.last,
@@ -61,13 +65,14 @@ class PagedStage:
             vocabulary_size=ports.vocabulary_size,
             cache_tokens=block_count * block_size,
             block_size=block_size,
+            trees=cache is None or (self._takes_bias and cache.moves_slots),
         )
         self._table = BlockTable(block_count, block_size)
         self._cache = cache
-        self._inputs = {name: port for port in compiled.inputs for name in port.names}
         self._request = compiled.create_infer_request()
         # The request does not keep the arrays alive whose memory it reads.
         self._held: dict[str, Any] = {}
+        self._bias_begins: NDArray[np.int32] | None = None  # that the request has
         for name, tensor in (cache.tensors if cache else {}).items():
             self._request.set_tensor(self._inputs[name], tensor)
 
@@ -87,7 +92,7 @@ class PagedStage:
         else:
             model = source.clone()
         ports = read_ports(model)
-        transform(model, ports, options.precision)
+        transform(model, ports, options.precision, options.has_trees)
         with openvino_errors(f"Compiling for {options.device}", "Use another device."):
             compiled = _compiled(core, model, options, ports.has_attention)
         check_precision(compiled, options)
@@ -104,11 +109,13 @@ class PagedStage:
 
     def forward(self, step: Step, hidden: NDArray[Any] | None) -> NDArray[Any]:
         """See engine.stage.Stage. A refused step only releases; after a failed computation the
-        sequences of its rows hold what they held before their new tokens."""
+        sequences of its rows hold what they held before their new tokens, without what they were
+        to keep: nobody knows whether it was moved."""
         if self._request is None:
             raise StageFailed("The stage is closed.", "Load it again.")
         self._table = self._table.released(step.released)
         source = self._source(step, hidden)
+        self._check_trees(step)
         placement = self._table.placed(step.rows)
         if not len(source) or not (self._cache or self._gives_rows(step)):
             self._table = placement.table
@@ -117,7 +124,8 @@ class PagedStage:
             result = self._compute(step, source, placement)
         except StageFailed:
             for row in step.rows:
-                self._table = self._table.rewound(row.sequence, row.position)
+                kept_from = row.position - len(row.kept)
+                self._table = self._table.rewound(row.sequence, kept_from)
             raise
         self._table = placement.table
         return result
@@ -128,6 +136,9 @@ class PagedStage:
     def cached(self, sequence: int) -> int:
         return self._table.chain(sequence).length
 
+    def refuse_trees(self) -> None:
+        self._shape = replace(self._shape, trees=False)
+
     def close(self) -> None:
         self._request = None
         self._cache = None
@@ -136,6 +147,13 @@ class PagedStage:
 
     def _gives_rows(self, step: Step) -> bool:
         return not self._shape.last or step.logit_count > 0
+
+    def _check_trees(self, step: Step) -> None:
+        if not self._shape.trees and any(row.parents for row in step.rows):
+            raise StageFailed("A token tree came to a stage that has none.", "Send chains.")
+        is_fixed = self._cache is not None and not self._cache.moves_slots
+        if is_fixed and any(row.kept for row in step.rows):
+            raise StageFailed("The cache of this device cannot be compacted.", "Send chains.")
 
     def _source(self, step: Step, hidden: NDArray[Any] | None) -> NDArray[Any]:
         """The step's ids [tokens] or activations [tokens, input_width], checked."""
@@ -164,6 +182,7 @@ class PagedStage:
         with openvino_errors("The computation", "Read the log of that PC and restart the stage."):
             if self._cache is not None:
                 self._cache.copy_blocks(placement.copies)
+                self._cache.move_slots(placement.moves)
             if self._in_lockstep:
                 return self._compute_in_lockstep(step, source, placement)
             arrays = paged_arrays(step, placement.chains) if self._cache is not None else None
@@ -214,6 +233,11 @@ class PagedStage:
         for name in (POSITION_INPUT, *PAGED_INPUTS):
             if name in self._inputs:
                 self._set(name, getattr(arrays, name))
+        # Steps of n rows without trees share an array: there is nothing to hand over then.
+        if self._takes_bias and arrays.qq_bias_begins is not self._bias_begins:
+            for name in BIAS_INPUTS:
+                self._set(name, getattr(arrays, name))
+            self._bias_begins = arrays.qq_bias_begins
 
     def _set(self, name: str, array: NDArray[Any]) -> None:
         """Hand an array over, a large one without a copy. A small one of the shape that was there

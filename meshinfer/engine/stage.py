@@ -19,7 +19,7 @@ class StageShape:
     (bf16 as uint16 bits). A last stage gives f32 logits [logit rows, vocabulary_size]; any other
     gives [tokens, output_width] activations. A width is that of the hidden state, and of whatever
     else crosses the cut; it is 0 where token ids come in or logits leave. `cache_tokens` is the
-    room for all sequences together, in tokens.
+    room for all sequences together, in tokens. `trees`: rows may have parents.
     """
 
     first: bool
@@ -30,6 +30,7 @@ class StageShape:
     vocabulary_size: int
     cache_tokens: int
     block_size: int
+    trees: bool = False
 
 
 class Stage(Protocol):
@@ -37,12 +38,12 @@ class Stage(Protocol):
     def shape(self) -> StageShape: ...
 
     def forward(self, step: Step, hidden: NDArray[Any] | None) -> NDArray[Any]:
-        """Release `step.released`, then compute the rows.
+        """Release `step.released`, move what rows keep, then compute the rows.
 
         For a last stage the result has `step.logit_count` rows, in row order; when that is 0 it is
         empty. The array is valid until the next call.
         Raises CacheLost: a row builds on tokens that are not cached; StageFailed: the cache is
-        full. A refused step only releases.
+        full, or there is a token tree where `shape.trees` says no. A refused step only releases.
         """
         ...
 
@@ -51,7 +52,12 @@ class Stage(Protocol):
         ...
 
     def cached(self, sequence: int) -> int:
-        """Tokens that the cache holds for `sequence`; 0 when it is unknown."""
+        """Tokens that the cache holds for `sequence`, those of a tree at its end included; 0 when
+        it is unknown."""
+        ...
+
+    def refuse_trees(self) -> None:
+        """From now on `shape.trees` says no: the self-test found them wrong here."""
         ...
 
     def close(self) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshinfer.core.step import Step
+from meshinfer.core.step import Row, Step
 from meshinfer.engine.blocks import Chain
+from meshinfer.engine.trees import is_tree, positions, visible
 from meshinfer.errors import StageFailed
 
 _BUG = "This is a bug: report it."
@@ -21,12 +24,18 @@ class PagedArrays:
     n rows, t tokens, b blocks over all rows (a shared block counts once for each row).
     """
 
-    position_ids: NDArray[np.int64]  # [t]
+    position_ids: NDArray[np.int64]  # [t] in a token tree by depth
     past_lens: NDArray[np.int32]  # [n] tokens cached before the step
     subsequence_begins: NDArray[np.int32]  # [n + 1] prefix sums of the rows' token counts
     block_indices: NDArray[np.int32]  # [b]
     block_indices_begins: NDArray[np.int32]  # [n + 1] prefix sums of the rows' block counts
     max_context_len: NDArray[np.int32]  # [] longest sequence, its new tokens included
+    qq_bias: NDArray[np.uint8]
+    """Of each row that is a tree count x count flags, joined: 1 where the token of the line sees
+    that of the column. What is cached is seen by all."""
+    qq_bias_begins: NDArray[np.int32]
+    """[n + 1] prefix sums of the rows' flags; equal neighbours: no tree, each sees all before it.
+    Without any tree the same array for every step of n rows."""
 
 
 def token_count(step: Step) -> int:
@@ -34,7 +43,7 @@ def token_count(step: Step) -> int:
     read outside of its arrays, and a device does that without a word."""
     count = 0
     for row in step.rows:
-        if not (0 <= row.logits <= row.count and row.position >= 0):
+        if not (0 <= row.logits <= row.count and row.position >= 0 and _is_sound(row)):
             raise StageFailed(f"A row of sequence {row.sequence} is malformed.", _BUG)
         count += row.count
     if len(step.tokens) != count:
@@ -42,19 +51,52 @@ def token_count(step: Step) -> int:
     return count
 
 
+def _is_sound(row: Row) -> bool:
+    """Whether its tree is one, whose logits are all wanted, and what it keeps moves towards the
+    front of its own cache."""
+    if row.parents and not (len(row.parents) == row.count == row.logits and is_tree(row.parents)):
+        return False
+    if not row.kept:
+        return True
+    target = row.position - len(row.kept)
+    is_ascending = all(one < other for one, other in pairwise(row.kept))
+    return row.fork_from is None and 0 <= target <= row.kept[0] and is_ascending
+
+
 def paged_arrays(step: Step, chains: tuple[Chain, ...]) -> PagedArrays:
     """`chains` belong to the rows of the step, which has at least one."""
     rows = step.rows
+    bias, bias_begins = _bias(rows)
     return PagedArrays(
-        position_ids=np.concatenate(
-            [np.arange(row.position, row.position + row.count, dtype=np.int64) for row in rows]
-        ),
+        position_ids=np.concatenate([positions(row) for row in rows]),
         past_lens=np.array([row.position for row in rows], np.int32),
         subsequence_begins=_prefix_sums([row.count for row in rows]),
         block_indices=np.concatenate([np.array(chain.blocks, np.int32) for chain in chains]),
         block_indices_begins=_prefix_sums([len(chain.blocks) for chain in chains]),
         max_context_len=np.array(max(chain.length for chain in chains), np.int32),
+        qq_bias=bias,
+        qq_bias_begins=bias_begins,
     )
+
+
+def _bias(rows: tuple[Row, ...]) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """`qq_bias` and `qq_bias_begins` of PagedArrays."""
+    trees = [visible(row.parents).ravel() for row in rows if row.parents]
+    if not trees:
+        return NO_BIAS, no_bias_begins(len(rows))
+    return np.concatenate(trees), _prefix_sums([len(row.parents) ** 2 for row in rows])
+
+
+NO_BIAS = np.empty(0, np.uint8)
+NO_BIAS.flags.writeable = False
+
+
+@lru_cache(maxsize=256)
+def no_bias_begins(rows: int) -> NDArray[np.int32]:
+    """`qq_bias_begins` of a step without trees, [rows + 1]: read-only, one for equal `rows`."""
+    begins = np.zeros(rows + 1, np.int32)
+    begins.flags.writeable = False
+    return begins
 
 
 def wanted_tokens(step: Step) -> NDArray[np.int64]:

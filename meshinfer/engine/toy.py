@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from meshinfer.core.ids import Digest, ModelId
 from meshinfer.core.model import ModelShape, Unit, UnitKind, UnitRange
-from meshinfer.core.step import Step
-from meshinfer.engine.blocks import BlockTable, Chain
+from meshinfer.core.step import Row, Step
+from meshinfer.engine.blocks import BlockTable, Chain, Placement
 from meshinfer.engine.stage import StageShape
 from meshinfer.engine.step_arrays import token_count, wanted_tokens
+from meshinfer.engine.trees import positions, visible
 from meshinfer.errors import StageFailed
 
 _MODULUS = 251
@@ -101,9 +102,15 @@ class _Attention:
         self.keys = np.full(shape, np.nan)
         self.values = np.full(shape, np.nan)
 
-    def copy_block(self, source: int, target: int) -> None:
-        self.keys[target] = self.keys[source]
-        self.values[target] = self.values[source]
+    def prepare(self, placement: Placement) -> None:
+        """Blocks are copied, then slots moved."""
+        for cache in (self.keys, self.values):
+            for copy in placement.copies:
+                cache[copy.target] = cache[copy.source]
+            for move in placement.moves:
+                cache[move.target_block, move.target_slot] = cache[
+                    move.source_block, move.source_slot
+                ]
 
     def compute(self, hidden: Integers, step: Step, chains: tuple[Chain, ...]) -> Integers:
         """[tokens, hidden] in and out. Row by row, as each attends to its own cache."""
@@ -112,25 +119,33 @@ class _Attention:
         first = 0
         for row, chain in zip(step.rows, chains, strict=True):
             part = slice(first, first + row.count)
-            mixed[part] = self._row(queries[part], keys[part], values[part], chain)
+            mixed[part] = self._row(queries[part], keys[part], values[part], row, chain)
             first += row.count
         return _modulo(hidden + mixed)
 
     def _row(
-        self, queries: Integers, new_keys: Integers, new_values: Integers, chain: Chain
+        self,
+        queries: Integers,
+        new_keys: Integers,
+        new_values: Integers,
+        row: Row,
+        chain: Chain,
     ) -> Integers:
         block_size = self.keys.shape[1]
-        positions = np.arange(chain.length)
-        new = positions[chain.length - len(queries) :]
+        new = np.arange(row.position, chain.length)
+        stand = np.concatenate([np.arange(row.position), positions(row)])  # of every slot
         blocks = np.array(chain.blocks, np.intp)
         self.keys[blocks[new // block_size], new % block_size] = new_keys
         self.values[blocks[new // block_size], new % block_size] = new_values
         keys = self.keys[blocks].reshape(-1, self.keys.shape[2])[: chain.length]
         values = self.values[blocks].reshape(-1, self.values.shape[2])[: chain.length]
-        distances = new[:, None] - positions
+        distances = stand[row.position :, None] - stand
+        seen = distances >= 0
+        if row.parents:
+            seen[:, row.position :] = visible(row.parents)
         scores = (queries @ keys.T + self._slope * distances) % _SCORES + 1
         # At most 2**14 tokens x 17 x 250: exact in float64 by a wide margin.
-        return _modulo(np.where(distances >= 0, scores, 0) @ values)
+        return _modulo(np.where(seen, scores, 0) @ values)
 
 
 class ToyStage:
@@ -152,6 +167,7 @@ class ToyStage:
             vocabulary_size=toy.vocabulary_size,
             cache_tokens=blocks * block_size,
             block_size=block_size,
+            trees=True,
         )
         self._table = BlockTable(blocks, block_size)
         self._toy = toy
@@ -179,12 +195,13 @@ class ToyStage:
             raise StageFailed("The stage is closed.", "Load it again.")
         self._table = self._table.released(step.released)
         state = self._enter(step, hidden)
+        if not self._shape.trees and any(row.parents for row in step.rows):
+            raise StageFailed("A token tree came to a stage that has none.", "Send chains.")
         placement = self._table.placed(step.rows)
         width = self._toy.hidden_size
         for layer in self._layers:
             if isinstance(layer, _Attention):
-                for copy in placement.copies:
-                    layer.copy_block(copy.source, copy.target)
+                layer.prepare(placement)
                 state[:, :width] = layer.compute(state[:, :width], step, placement.chains)
             else:
                 state = self._feed_forward(state, layer)
@@ -203,6 +220,9 @@ class ToyStage:
 
     def cached(self, sequence: int) -> int:
         return self._table.chain(sequence).length
+
+    def refuse_trees(self) -> None:
+        self._shape = replace(self._shape, trees=False)
 
     def close(self) -> None:
         self._closed = True

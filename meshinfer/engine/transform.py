@@ -23,20 +23,30 @@ PAGED_INPUTS = (
     "max_context_len",
 )
 
-_KNOWN = {TOKEN_INPUT, HIDDEN_INPUT, WANTED_INPUT, POSITION_INPUT, *PAGED_INPUTS}
+BIAS_INPUTS = ("qq_bias", "qq_bias_begins")
+"""There when the stage computes token trees: which new tokens see each other."""
+
+_KNOWN = {TOKEN_INPUT, HIDDEN_INPUT, WANTED_INPUT, POSITION_INPUT, *PAGED_INPUTS, *BIAS_INPUTS}
 _BEHIND_HEAD = {"Add", "Convert", "Divide", "Multiply", "Reshape", "Tanh", "Transpose"}
 """What may stand between the head's MatMul and the Result: bias, soft capping (genai,
 find_llm_matmul)."""
+
+_SLIDING_WINDOW, _ALIBI = 10, 11
+"""Inputs of PagedAttentionExtension: a scalar, 0 for none, and slopes, empty for none (openvino,
+paged_attention.hpp)."""
 
 _ROW_NUMBERS = {"Convert", "Reshape", "Unsqueeze"}
 """What may stand between the token ids and the lookup."""
 
 
-def transform(model: Any, ports: Ports, precision: str) -> None:
+def transform(model: Any, ports: Ports, precision: str, trees: bool = False) -> None:
     """Page the attention, lay tokens on axis 0, put `precision` on the ports, and let the head see
-    only wanted rows. Raises StageFailed with the reason when the graph does not allow it."""
+    only wanted rows. With `trees` the graph has BIAS_INPUTS, where OpenVINO and the model allow it.
+    Raises StageFailed with the reason when the graph does not allow what else is needed."""
     if ports.has_attention:
-        _page(model)
+        _page(model, trees)
+        if trees and not _sees_by_position(model):
+            _remove_bias(model)
     if not ports.first:
         _prepare_hidden_input(model, ports, precision)
     if precision == "bf16":
@@ -50,7 +60,7 @@ def transform(model: Any, ports: Ports, precision: str) -> None:
     _check_inputs(model)
 
 
-def _page(model: Any) -> None:
+def _page(model: Any, trees: bool) -> None:
     try:
         # A private module; our dependency pins the minor version that it was checked with.
         from openvino._offline_transformations import paged_attention_transformation
@@ -60,13 +70,48 @@ def _page(model: Any) -> None:
             "Install the version that meshinfer asks for.",
         ) from error
     with openvino_errors("Paging the model's attention", "Choose another model."):
-        paged_attention_transformation(model)
+        # An OpenVINO that does not know the flag has no trees.
+        can_bias = "allow_qq_bias" in (paged_attention_transformation.__doc__ or "")
+        options = {"allow_qq_bias": True} if trees and can_bias else {}
+        paged_attention_transformation(model, **options)
     if model.get_sinks() or any(
         operation.get_type_name() == "ScaledDotProductAttention" for operation in model.get_ops()
     ):
         raise StageFailed(
             "A part of the model's attention could not be paged.", "Choose another model."
         )
+
+
+def _sees_by_position(model: Any) -> bool:
+    """Whether all that a token knows of a place is in its rotated keys. A sliding window and ALiBi
+    count slots of the cache instead, in which the branches of a tree lie behind each other."""
+    return all(
+        _is_constant(node.input(_SLIDING_WINDOW), 0) and _is_constant(node.input(_ALIBI))
+        for node in _attentions(model)
+    )
+
+
+def _attentions(model: Any) -> list[Any]:
+    return [node for node in model.get_ops() if node.get_type_name() == "PagedAttentionExtension"]
+
+
+def _is_constant(port: Any, *values: int) -> bool:
+    node = port.get_source_output().get_node()
+    return node.get_type_name() == "Constant" and list(node.data.ravel()) == [*values]
+
+
+def _remove_bias(model: Any) -> None:
+    """As the pass leaves the operation without the flag: with empty constants."""
+    import numpy as np
+    from openvino import opset13 as ops
+
+    for parameter in model.get_parameters():
+        if not parameter.output(0).names & set(BIAS_INPUTS):
+            continue
+        empty = ops.constant(np.empty(0, parameter.get_element_type().to_dtype()))
+        for consumer in parameter.output(0).get_target_inputs():
+            consumer.replace_source_output(empty.output(0))
+        model.remove_parameter(parameter)
 
 
 def _prepare_hidden_input(model: Any, ports: Ports, precision: str) -> None:

@@ -32,6 +32,7 @@ NODE = np.dtype(
 MAX_NODES = 1024
 MAX_TEXT_TOKENS = 1 << 17
 MAX_ENDED = 4096
+MOST_TEMPERATURE = 100.0  # as in a step's rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +76,27 @@ def unpack_tokens(payload: memoryview, text: DraftText, vocabulary_size: int) ->
     """Raises ProtocolViolation."""
     if not 0 < text.count <= MAX_TEXT_TOKENS or len(payload) != 4 * text.count:
         raise ProtocolViolation("a text for drafts does not have the announced size")
-    if not 0 <= text.position < 2**32 or not 0 <= text.depth < 2**16:
+    is_place = 0 <= text.sequence < 2**32 and 0 <= text.position < 2**32
+    if not is_place or not 0 <= text.depth < 2**16:
         raise ProtocolViolation("a text for drafts at an impossible place")
+    _check_sampling(text.sampling)
     tokens: NDArray[np.int32] = np.frombuffer(payload, "<i4")
     if not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary_size:
         raise ProtocolViolation(f"a token id outside 0..{vocabulary_size - 1}")
     known: list[int] = tokens.tolist()
     return known
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    """What guesses are drawn with: the rest is not looked at."""
+    if not (
+        0 <= sampling.temperature <= MOST_TEMPERATURE
+        and 0 < sampling.top_p <= 1
+        and 0 <= sampling.min_p <= 1
+        and 0 <= sampling.top_k < 2**32
+        and 0 <= sampling.seed < 2**64
+    ):  # a NaN is in no range
+        raise ProtocolViolation("a text for drafts with impossible sampling values")
 
 
 def pack_nodes(nodes: Sequence[tuple[int, DraftNode]]) -> bytes:
@@ -111,8 +126,10 @@ def unpack_nodes(
         return []
     if not 0 <= int(table["token"].min()) <= int(table["token"].max()) < vocabulary_size:
         raise ProtocolViolation(f"a draft outside 0..{vocabulary_size - 1}")
-    if not ((table["chance"] >= 0) & (table["chance"] <= 1)).all() or (table["parent"] < -1).any():
-        raise ProtocolViolation("an impossible draft")
+    if not ((table["chance"] >= 0) & (table["chance"] <= 1)).all():  # a NaN is not, either
+        raise ProtocolViolation("a draft with an impossible chance")
+    if not ((table["parent"] >= -1) & (table["parent"] < table["number"])).all():
+        raise ProtocolViolation("a draft in front of its parent")
     return [
         (key, DraftNode(number, None if parent < 0 else parent, position, token, chance))
         for key, number, parent, position, token, chance in table.tolist()

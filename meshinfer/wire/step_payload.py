@@ -1,13 +1,15 @@
 """Payloads of the ring: a step and its activations as bytes, and what was drawn for it.
 
-A step is its row table, the token ids, the masks of constrained rows, then the activation (none on
-the way to the first stage). What was drawn is 8 bytes a row that asked for logits, then 8 bytes for
-every alternative that was asked for. All numbers are little-endian.
+A step is its row table, the token ids, the masks of constrained rows, the parents of token trees,
+the slots that rows keep, then the activation (none on the way to the first stage). What was drawn
+is 8 bytes a row that asked for logits, then 8 bytes for every alternative that was asked for. All
+numbers are little-endian.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -34,15 +36,22 @@ ROW = np.dtype(
         ("presence_penalty", "<f4"),
         ("frequency_penalty", "<f4"),
         ("top_k", "<u4"),
-        ("logprobs", "<i2"),  # -1: not wanted
-        ("masks", "<u2"),  # 1: a mask for each of its logit rows follows the token ids
+        ("logprobs", "<i1"),  # -1: not wanted
+        ("masks", "<u1"),  # 1: a mask for each of its logit rows follows the token ids
+        ("tree", "<u1"),  # 1: the parent of each of its tokens follows the masks
+        ("kept", "<u1"),  # slots that move, which follow the parents
     ]
 )
+PARENT = np.dtype("<i2")
+SLOT = np.dtype("<u4")
 SAMPLED = np.dtype([("token", "<i4"), ("logprob", "<f4")])
 
 MAX_ROWS = 1024
 MAX_STEP_TOKENS = 8192
 MAX_RELEASED = 4096
+MAX_TREE = 64
+"""Tokens of a row that is a tree, and slots that a row keeps."""
+
 LEAST_LOGPROB = -9999.0
 """What stands for "impossible", as OpenAI has it: nothing on the wire is infinite."""
 
@@ -58,10 +67,12 @@ def mask_bytes(vocabulary_size: int) -> int:
 
 
 def pack_step(step: Step, hidden: NDArray[Any] | None) -> bytes:
-    """Row table, token ids, masks, activation ([tokens, width]) as one payload."""
+    """Row table, token ids, masks, trees, kept slots, activation ([tokens, width]) as one."""
     table = np.array([_entry(row) for row in step.rows], ROW)
     parts: list[bytes | memoryview] = [table.tobytes(), np.array(step.tokens, "<i4").tobytes()]
     parts += [row.mask for row in step.rows if row.mask]
+    parts += [np.array(row.parents, PARENT).tobytes() for row in step.rows if row.parents]
+    parts += [np.array(row.kept, SLOT).tobytes() for row in step.rows if row.kept]
     if hidden is not None:
         parts.append(tensor_bytes(hidden))
     return b"".join(parts)
@@ -91,8 +102,11 @@ def unpack_step(
     if frame.tokens and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary_size:
         raise ProtocolViolation(f"a token id outside 0..{vocabulary_size - 1}")
     masks, end = _masks(entries, payload, tokens_end, mask_bytes(vocabulary_size))
+    parents, end = _numbers(payload, end, PARENT, [one[2] * one[-2] for one in entries])
+    kept, end = _numbers(payload, end, SLOT, [one[-1] for one in entries])
     rows = tuple(
-        _row(entry, mask, context_length) for entry, mask in zip(entries, masks, strict=True)
+        _row(entry, mask, tree, slots, context_length)
+        for entry, mask, tree, slots in zip(entries, masks, parents, kept, strict=True)
     )
     _check_rows(rows, frame, vocabulary_size)
     step = Step(frame.step, rows, tuple(tokens.tolist()), frame.released, frame.openings)
@@ -156,6 +170,8 @@ def _entry(row: Row) -> tuple[Any, ...]:
         sampling.top_k,
         -1 if sampling.logprobs is None else sampling.logprobs,
         1 if row.mask else 0,
+        1 if row.parents else 0,
+        len(row.kept),
     )
 
 
@@ -174,7 +190,7 @@ def _masks(
     """The mask of each row (empty where it has none), and where the activation begins."""
     masks = []
     for entry in entries:
-        count, logits, flag = entry[2], entry[3], entry[-1]
+        count, logits, flag = entry[2], entry[3], entry[-3]
         if flag > 1 or (flag and not 0 < logits <= count):
             raise ProtocolViolation("a mask for a row without logits")
         end = start + size * logits * flag
@@ -185,8 +201,25 @@ def _masks(
     return masks, start
 
 
-def _row(entry: tuple[Any, ...], mask: bytes, context_length: int) -> Row:
-    sequence, position, count, logits, fork_from, seed, *floats, top_k, logprobs, _ = entry
+def _numbers(
+    payload: memoryview, start: int, kind: np.dtype[Any], counts: list[int]
+) -> tuple[list[tuple[int, ...]], int]:
+    """So many numbers for each row, and where what follows them begins."""
+    end = start + sum(counts) * kind.itemsize
+    if len(payload) < end:
+        raise ProtocolViolation("a step is shorter than its token trees")
+    numbers = iter(np.frombuffer(payload[start:end], kind).tolist())
+    return [tuple(islice(numbers, count)) for count in counts], end
+
+
+def _row(
+    entry: tuple[Any, ...],
+    mask: bytes,
+    parents: tuple[int, ...],
+    kept: tuple[int, ...],
+    context_length: int,
+) -> Row:
+    sequence, position, count, logits, fork_from, seed, *floats, top_k, logprobs, _, tree, _ = entry
     if count < 1 or logits > count or position + count > context_length:
         raise ProtocolViolation(
             f"a row with {count} tokens at position {position} wants {logits} logits; "
@@ -194,6 +227,10 @@ def _row(entry: tuple[Any, ...], mask: bytes, context_length: int) -> Row:
         )
     if not -1 <= fork_from < 2**32 or not -1 <= logprobs <= MOST_ALTERNATIVES:
         raise ProtocolViolation("a row with impossible references")
+    if tree > 1 or (tree and (count != logits or not _is_tree(parents))):
+        raise ProtocolViolation("a row with an impossible token tree")
+    if kept and (fork_from >= 0 or not _may_move(kept, position, context_length)):
+        raise ProtocolViolation("a row that keeps impossible slots")
     # float32 on the wire must not turn 0.9 into 0.8999999761581421 for one PC only: every stage
     # reads the same table, the leader never draws.
     temperature, top_p, min_p, repetition, presence, frequency = floats
@@ -209,7 +246,21 @@ def _row(entry: tuple[Any, ...], mask: bytes, context_length: int) -> Row:
         logprobs=None if logprobs < 0 else logprobs,
     )
     fork = None if fork_from < 0 else fork_from
-    return Row(sequence, position, count, logits, sampling, fork, mask)
+    return Row(sequence, position, count, logits, sampling, fork, mask, parents, kept)
+
+
+def _is_tree(parents: tuple[int, ...]) -> bool:
+    """Whether every parent is in front of its child, and all come from the first token."""
+    if len(parents) > MAX_TREE or parents[:1] != (-1,):
+        return False
+    return all(0 <= parent < place for place, parent in enumerate(parents[1:], 1))
+
+
+def _may_move(kept: tuple[int, ...], position: int, context_length: int) -> bool:
+    """Whether the slots ascend, and move towards the front."""
+    if len(kept) > MAX_TREE or not 0 <= position - len(kept) <= kept[0]:
+        return False
+    return kept[-1] < context_length and all(one < two for one, two in pairwise(kept))
 
 
 def _within(value: float, least: float, most: float) -> float:

@@ -26,9 +26,13 @@ from meshinfer.engine.thread import EngineThread
 from meshinfer.engine.toy import ToyModel, ToyStage
 from meshinfer.link.memory import MemoryLink, memory_pair
 from meshinfer.serve.decode_loop import DecodeLoop
+from meshinfer.serve.draft_channel import DraftChannel
+from meshinfer.serve.draft_link import DraftFacts, DraftLink
+from meshinfer.serve.draft_worker import DraftModel, DraftWorker
 from meshinfer.serve.inbox import Inbox, Language
 from meshinfer.serve.ring import LeaderRing, RingFacts
 from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
+from meshinfer.serve.speculation import Speculation, SpeculationOptions
 from meshinfer.serve.stage_memory import StageMemory
 from meshinfer.serve.stage_worker import StageWorker
 from meshinfer.serve.statistics import RingStatistics
@@ -69,6 +73,7 @@ class Chain:
         self.memories: list[StageMemory]
         self.statistics: RingStatistics
         self.loop: asyncio.Task[None]
+        self.speculation: Speculation  # with a draft
 
 
 @asynccontextmanager
@@ -77,9 +82,11 @@ async def running_chain(
     cache_tokens: int = 4096,
     patience_s: float = 60.0,
     memories: list[StageMemory] | None = None,
+    draft: ToyModel | None = None,
+    trees: bool = False,
 ) -> AsyncIterator[Chain]:
     """Stages between `cuts` (unit indices), all joined and looping; `memories` are stages that
-    an older plan left behind."""
+    an older plan left behind. With a `draft`, tokens are guessed ahead."""
     bounds = [0, *cuts, len(TOY.shape().units)]
     ranges = [UnitRange(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
     facts = RingFacts(
@@ -90,10 +97,23 @@ async def running_chain(
     engines = [EngineThread() for _ in ranges]
     edges = [memory_pair("ring") for _ in range(len(ranges) + 1)]
     cost = StepCost(len(ranges))
-    scheduler = Scheduler(SchedulerLimits(cache_tokens, 16, StepLimits(step_tokens=64)), cost)
+    speculation = None
+    if draft is not None:
+        # As if each step took 20 ms: drafts pay, and so does waiting for them.
+        cost = StepCost(len(ranges), [[(1, 0.02), (256, 0.03)]] * len(ranges))
+        speculation = Speculation(cost, SpeculationOptions(trees), time.monotonic)
+    limits = SchedulerLimits(cache_tokens, 16, StepLimits(step_tokens=64))
+    scheduler = Scheduler(limits, cost, speculation)
     statistics = RingStatistics(len(ranges), time.monotonic)
     ring = LeaderRing(edges[0][0], edges[-1][1], facts, time.monotonic)
-    loop = DecodeLoop(scheduler, ring, (cost.take, statistics.record), patience_s)
+    observers = (statistics.record,) if draft else (cost.take, statistics.record)
+    channel: DraftChannel | None = None
+
+    def tell_draft() -> None:
+        if channel is not None:
+            channel.notice()
+
+    loop = DecodeLoop(scheduler, ring, observers, patience_s, tell_draft)
     language = Language({i: bytes([i]) for i in range(256)}, {0}, {0}, CONTEXT)
     inbox = Inbox(ByteEncoder(), language, scheduler, loop.wake, time.monotonic)
     chain = Chain(inbox, scheduler, stages, [edge[1] for edge in edges])
@@ -110,6 +130,18 @@ async def running_chain(
         )
     ]
     chain.loop = asyncio.create_task(loop.run(inbox))
+    if draft is not None and speculation is not None:
+        chain.speculation = speculation
+        ours, theirs = memory_pair("ring")
+        link = DraftLink(ours, DraftFacts(facts.epoch, facts.plan, 256))
+        channel = DraftChannel(scheduler, speculation, link, loop.wake)
+        stage = ToyStage(UnitRange(0, len(draft.shape().units)), draft, 4096)
+        engines.append(EngineThread())
+        edges.append((ours, theirs))
+        chain.links.append(theirs)
+        model = DraftModel(facts.epoch, facts.plan, 256, CONTEXT, frozenset({0}))
+        worker = DraftWorker(stage, engines[-1], model, time.monotonic)
+        workers += [asyncio.create_task(channel.run()), asyncio.create_task(worker.run(theirs))]
     try:
         yield chain
     finally:

@@ -67,7 +67,9 @@ def test_unasked_log_probabilities_are_not_told(token: int) -> None:
     assert GREEDY.logprobs is None
 
 
-@pytest.mark.parametrize("tokens", [(4, 1, 2, 3, 4), (4, 1, 2, 3, END), (1, 2, 4, 3, 4), (5, 6, END)])
+@pytest.mark.parametrize(
+    "tokens", [(4, 1, 2, 3, 4), (4, 1, 2, 3, END), (1, 2, 4, 3, 4), (5, 6, END)]
+)
 @pytest.mark.parametrize("together", [2, 3, 5])
 def test_several_tokens_at_once_are_told_as_one_by_one(
     tokens: tuple[int, ...], together: int

@@ -44,7 +44,12 @@ class Draft:
         self.paths: dict[tuple[int, int], list[int]] = {}  # whole text of every guess
 
     def tell(
-        self, key: int, position: int, tokens: list[int], depth: int = 8, sampling: Sampling = GREEDY
+        self,
+        key: int,
+        position: int,
+        tokens: list[int],
+        depth: int = 8,
+        sampling: Sampling = GREEDY,
     ) -> None:
         known = self.texts.setdefault(key, [])
         del known[position:]

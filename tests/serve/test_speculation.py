@@ -124,9 +124,7 @@ def test_right_guesses_save_steps(trees: bool, accuracy: float, most: int) -> No
     all_of.scheduler.admit(one)
     all_of.drive.run(lambda turn: all_of.tick(draft, 8))
     assert one.tokens == alone([5, 6, 7], 100)
-    first_rows = [
-        step for step in all_of.drive.steps if step.rows and step.rows[0].position < 103
-    ]
+    first_rows = [step for step in all_of.drive.steps if step.rows and step.rows[0].position < 103]
     assert len(first_rows) <= most
 
 

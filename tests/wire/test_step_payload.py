@@ -62,7 +62,7 @@ def test_a_row_has_the_literal_bytes() -> None:
     row = Row(1, 2, 3, 1, sampling, mask=b"\x01\x02\x03\x04")
     assert payload_of((row,), (6, 7, 8)) == bytes.fromhex(
         "01000000 02000000 03000000 01000000 ffffffffffffffff 0500000000000000"
-        "0000803f 0000003f 0000803e 00000040 000080bf 000000c0 04000000 1400 0100"
+        "0000803f 0000003f 0000803e 00000040 000080bf 000000c0 04000000 14010000"
         "06000000 07000000 08000000 01020304"
     )
 
@@ -217,3 +217,55 @@ def test_nothing_drawn_is_nothing() -> None:
 def test_drawn_tokens_that_cannot_be(frame: ring.SampledFrame, drawn: tuple[Sampled, ...]) -> None:
     with pytest.raises(ProtocolViolation):
         unpack_drawn(frame, step_payload.pack_sampled(drawn), (0,))
+
+
+TREE_ROWS = (
+    Row(3, 2, 4, 4, Sampling(0.0), parents=(-1, 0, 0, 2), kept=(3, 5)),
+    Row(4, 6, 1, 1, Sampling(0.0), mask=bytes(range(16)), kept=(6,)),
+    Row(5, 0, 2, 2, Sampling(0.0), parents=(-1, 0)),
+)
+TREE_STEP = Step(9, TREE_ROWS, (1, 2, 3, 4, 5, 6, 7))
+
+
+def tree_frame() -> ring.StepFrame:
+    return step_frame(rows=3, tokens=7, released=(), openings=())
+
+
+def test_trees_and_kept_slots_come_back_whole() -> None:
+    step, _ = unpack(tree_frame(), step_payload.pack_step(TREE_STEP, None), None)
+    assert step == TREE_STEP
+
+
+def test_a_tree_has_the_literal_bytes() -> None:
+    row = Row(1, 2, 3, 3, Sampling(0.0), parents=(-1, 0, 0), kept=(4,))
+    data = payload_of((row,), (6, 7, 8))
+    assert data[60:64] == bytes.fromhex("ff000101")
+    assert data[64 + 12 :] == bytes.fromhex("ffff 0000 0000 04000000")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row(1, 2, 3, 3, parents=(-1, 1, 0)),
+        Row(1, 2, 3, 3, parents=(0, 0, 0)),
+        Row(1, 2, 3, 3, parents=(-1, -1, 0)),
+        Row(1, 2, 3, 2, parents=(-1, 0, 1)),
+        Row(1, 2, 3, 3, kept=(5, 4)),
+        Row(1, 2, 3, 3, kept=(4, 4)),
+        Row(1, 2, 3, 3, kept=(8,)),
+        Row(1, 0, 3, 3, kept=(4,)),
+        Row(1, 2, 3, 3, kept=(0,)),
+        Row(1, 2, 3, 3, fork_from=7, kept=(4,)),
+    ],
+)
+def test_impossible_trees_and_slots_are_refused(row: Row) -> None:
+    frame = step_frame(rows=1, tokens=3, released=(), openings=())
+    with pytest.raises(ProtocolViolation):
+        unpack(frame, payload_of((row,), (6, 7, 8)), None)
+
+
+@pytest.mark.parametrize("cut", [1, 4, 10, 20])
+def test_a_step_shorter_than_its_trees_is_refused(cut: int) -> None:
+    data = step_payload.pack_step(TREE_STEP, None)
+    with pytest.raises(ProtocolViolation):
+        unpack(tree_frame(), data[:-cut], None)
