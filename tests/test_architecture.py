@@ -48,6 +48,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "numpy": (
         "wire/tensor.py",
         "wire/cache_census.py",
+        "wire/draft.py",
         "wire/step_payload.py",
         "engine/*",
         "serve/*",

@@ -67,6 +67,7 @@ class PagedStage:
             block_size=block_size,
             trees=cache is None or (self._takes_bias and cache.moves_slots),
         )
+        self._token_limit = ports.token_limit
         self._table = BlockTable(block_count, block_size)
         self._cache = cache
         self._request = compiled.create_infer_request()
@@ -161,7 +162,7 @@ class PagedStage:
         if self._shape.first:
             ids = np.array(step.tokens, np.int64)
             # The Gather of an embedding table reads outside of it for an id that is too high.
-            limit = self._shape.vocabulary_size
+            limit = self._token_limit
             if tokens and (ids.min() < 0 or (limit and ids.max() >= limit)):
                 raise StageFailed("A token id is not in the model's vocabulary.")
             return ids

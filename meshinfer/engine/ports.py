@@ -24,6 +24,7 @@ class Ports:
     input_width: int
     output_width: int
     vocabulary_size: int
+    token_limit: int  # of a first stage: ids from here on have no place in its table
     has_attention: bool
 
 
@@ -42,12 +43,14 @@ def read_ports(model: Any) -> Ports:
     output = model.outputs[0]
     last = LOGITS_OUTPUT in output.names
     width = _last_dimension(output)
+    rows = _table_rows(model) if first else 0
     return Ports(
         first=first,
         last=last,
         input_width=0 if first else _last_dimension(model.input(HIDDEN_INPUT)),
         output_width=0 if last else width,
-        vocabulary_size=width if last else _table_rows(model) if first else 0,
+        vocabulary_size=width if last else rows,
+        token_limit=(rows or width) if first else 0,
         has_attention=_has_attention(model),
     )
 

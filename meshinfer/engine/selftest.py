@@ -2,7 +2,8 @@
 
 A fixed input goes through the loaded stage: the output must be finite and depend on the input, a
 rewind must leave no trace, and two chunks must equal one. Where an answer of a trusted device is
-stored, it must match too. Called by the stage host, on the engine's thread.
+stored, it must match too. A stage whose token trees are wrong serves without them. Called by the
+stage host, on the engine's thread.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _INPUT_VERSION = 1
 _SEED = 20_261_130
 _TOKENS = 40  # more than one cache block on CPU and GPU, and no multiple of either
 _REPEATED = 8  # tokens that are computed again after a rewind
+_TREE_ROOM = 8  # tokens at the end of the input that the test of trees may use
 _SEQUENCES = (-1, -2)  # a plan's sequences are never negative
 _REMEDY = "Use another device of that PC, or update its driver."
 
@@ -42,6 +44,7 @@ class SelfTest:
     rewind_difference: float
     chunk_difference: float
     reference_difference: float | None  # None: no answer was stored
+    tree_difference: float | None = None  # None: it has no trees
 
 
 def self_test(
@@ -59,9 +62,12 @@ def self_test(
         if chunk > chunk_bound:
             raise _failed("computing a prompt in two chunks", chunk, chunk_bound)
         reference = None if answer is None else compare_answer(_answer(stage.shape, whole), answer)
+        tree = probe.tree_difference() if stage.shape.trees else None
+        if tree is not None and not tree <= chunk_bound:
+            stage.refuse_trees()
     finally:
         probe.release()
-    return SelfTest(rewind, chunk, reference)
+    return SelfTest(rewind, chunk, reference, tree)
 
 
 def record_answer(stage: Stage) -> Answer:
@@ -123,14 +129,43 @@ class _Probe:
             self._run(_SEQUENCES[1], 0, self._input[:split])
         return self._run(_SEQUENCES[1], split, self._input[split:])
 
+    def tree_difference(self) -> float | None:
+        """Between the branches of a small tree and the same tokens one behind the other, also of
+        what follows a branch that was moved together. None: the cache is too small for it."""
+        start = self._tokens - _TREE_ROOM
+        if start < 1:
+            return None
+        root, one, two, after = self._input[start:][:4]
+        self.release()
+        self._run(_SEQUENCES[0], 0, self._input[:start])
+        # In the same shapes: what is wrong shall show, not the order of sums.
+        first, second = (
+            self._run(_SEQUENCES[0], start, np.stack([root, branch, after]))
+            for branch in (one, two)
+        )
+        third = self._run(_SEQUENCES[0], start + 2, after[None])
+        tree = self._run(_SEQUENCES[0], start, np.stack([root, one, two]), parents=(-1, 0, 0))
+        moved = self._run(_SEQUENCES[0], start + 2, after[None], kept=(start + 2,))
+        found = np.concatenate([tree, moved])
+        wanted = np.concatenate([first[:2], second[1:2], third])
+        return _greatest(wanted, found)
+
     def release(self) -> None:
         self._stage.forward(Step(0, (), (), released=_SEQUENCES), self._hidden(self._input[:0]))
 
-    def _run(self, sequence: int, position: int, part: NDArray[Any]) -> NDArray[np.float32]:
+    def _run(
+        self,
+        sequence: int,
+        position: int,
+        part: NDArray[Any],
+        parents: tuple[int, ...] = (),
+        kept: tuple[int, ...] = (),
+    ) -> NDArray[np.float32]:
         count = len(part)
         first = self._stage.shape.first
         tokens = tuple(part.tolist()) if first else (0,) * count
-        step = Step(0, (Row(sequence, position, count, count),), tokens)
+        row = Row(sequence, position, count, count, parents=parents, kept=kept)
+        step = Step(0, (row,), tokens)
         output = np.array(self._stage.forward(step, self._hidden(part)))
         width = self._width()
         if output.shape != (count, width):

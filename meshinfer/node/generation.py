@@ -120,7 +120,7 @@ class Generation:
 
     async def _serve(self, ring: LeaderRing, encoder: Encoder, language: Language) -> None:
         trace = trace_file(self._tools.trace, len(self._plan.pipelines[0].stages))
-        tools = ServingTools(self._tools.clock, self._curves(), trace)
+        tools = ServingTools(self._tools.clock, self._curves(), trace, self._trees())
         serving = Serving(self._plan, ring, encoder, language, tools)
         try:
             await together(serving.run(), self._open(serving))
@@ -139,6 +139,12 @@ class Generation:
         if len(texts) < len(places):
             return ()
         return tuple(curve_of(CalibrationReport.from_text(text)) for text in texts)
+
+    def _trees(self) -> bool:
+        """Whether every stage takes token trees: one that does not refuses the step for all."""
+        places = [(0, index) for index in range(self._facts.stages)]
+        reports = [self._commit.reports.get(place) for place in places]
+        return all(one is not None and one.trees for one in reports)
 
     async def _open(self, serving: Serving) -> None:
         """Let requests in, once one token has gone all the way."""

@@ -49,4 +49,5 @@ class StagePart:
             code=news.code,
             why=news.why,
             calibration=news.calibration,
+            trees=news.trees,
         )

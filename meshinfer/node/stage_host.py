@@ -86,7 +86,12 @@ async def serve(job: StageJob, pipe: ParentPipe) -> None:
         memory = StageMemory(loaded.stage, job.context_length, time.monotonic)
         while True:
             worker = StageWorker(memory, engine, ring_facts(job), job.stage, time.monotonic)
-            ready = StageNews(StagePhase.READY, 1.0, calibration=loaded.report.to_text())
+            ready = StageNews(
+                StagePhase.READY,
+                1.0,
+                calibration=loaded.report.to_text(),
+                trees=loaded.stage.shape.trees,
+            )
             pipe.send(await one_plan(job, pipe, trust, worker, ready))
             job = await next_job(pipe)
     finally:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from meshinfer.core.request import Sampling
 from meshinfer.engine.sampling import DrawRow, draw
+from meshinfer.errors import StageFailed
 
 MOST = 3
 """Guesses for one place."""
@@ -31,7 +32,8 @@ def guesses(
 ) -> list[list[tuple[int, float]]]:
     """(token, chance) for each row of `logits` [rows, columns], the first guess in front. `wanted`
     are each row's sampling and the position of the guess. `columns` are the ids that columns mean;
-    None: their own numbers. Ids from `vocabulary_size` on, that of the large model, are padding."""
+    None: their own numbers. Ids from `vocabulary_size` on, that of the large model, are padding.
+    Raises StageFailed: the logits are no numbers."""
     if columns is None:
         logits = logits[:, :vocabulary_size]
     found = []
@@ -56,6 +58,8 @@ def _likeliest(
     best = best[np.argsort(-row[best], kind="stable")]
     scale = np.float32(1.0 / temperature)
     highest = row[best[0]]
+    if not np.isfinite(highest):
+        raise StageFailed("The draft model gave numbers that are not finite.")
     total = float(np.exp((row - highest) * scale).sum())
     chances = (np.exp((row[best] - highest) * scale) / total).tolist()
     pairs = list(zip(best.tolist(), chances, strict=True))

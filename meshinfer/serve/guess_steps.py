@@ -29,6 +29,9 @@ CHUNK = 64
 MOST_BRANCHES = 24
 """Of one sequence; each may have a block of its own, which is copied when it forks."""
 
+_SHORT = 4
+"""Tokens of a row, beside another one of the same sequence; more would be computed twice."""
+
 _KEPT = 16
 """Sequences that ended and are kept for texts which begin alike."""
 
@@ -104,6 +107,7 @@ class GuessSteps:
         if position > len(watched.tree.known):
             return False
         watched.tree.depth = depth
+        watched.is_starved = False
         watched.tree.know(position, tokens)
         self._release(watched.branches.know(watched.tree.known))
         return True
@@ -188,6 +192,9 @@ class GuessSteps:
             piece = watched.branches.piece(text, step.busy, self._last_key + 1, step.room)
         else:
             piece = self._begin(text, step)
+        has_row = any(one.key in step.busy for one in watched.branches.all)
+        if has_row and len(piece.tokens) > _SHORT:
+            return None  # that row computes what this one needs
         if not self._make_room(watched, piece, step):
             return None
         self._last_key = max(self._last_key, piece.key)
@@ -227,7 +234,7 @@ class GuessSteps:
             if key is not None:
                 self._release([key])
             elif not self._drop(list(self._watched.values()), step, piece):
-                watched.is_starved = True
+                watched.is_starved = not step.rows
                 return False
         return True
 

@@ -59,6 +59,7 @@ class StageNews:
     code: str = ""
     why: str = ""
     calibration: str = ""  # from ready on: core.calibration_report as text
+    trees: bool = False  # from ready on: the stage takes token trees
 
 
 @dataclass(frozen=True, slots=True)

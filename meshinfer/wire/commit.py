@@ -72,6 +72,7 @@ class StageReport:
     code: str = ""  # of the error, when failed
     why: str = ""
     calibration: str = ""  # from ready on: core.calibration_report as text
+    trees: bool = False  # from ready on: the stage takes token trees
 
 
 @dataclass(frozen=True, slots=True)

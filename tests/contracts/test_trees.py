@@ -149,7 +149,7 @@ def test_a_refused_step_moves_nothing(bench: Bench) -> None:
         Row(1, 4, 3, 3, parents=(0, 0, 0)),
         Row(1, 4, 3, 3, parents=(-1, -1, 0)),
         Row(1, 4, 3, 3, kept=(3, 2)),
-        Row(1, 4, 3, 3, kept=(1, 2, 3)),
+        Row(1, 4, 3, 3, kept=(0, 2, 3, 5, 6)),
         Row(1, 1, 3, 3, kept=(1, 2)),
         Row(1, 4, 3, 3, kept=(5,), fork_from=2),
     ],

@@ -105,6 +105,7 @@ def test_a_failed_computation_leaves_the_cache_as_it_was_before_the_new_tokens()
         input_width=0,
         output_width=4,
         vocabulary_size=256,
+        token_limit=256,
         has_attention=False,
     )
     stage = PagedStage(device, ports, StageOptions(), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,9 @@ class Faulty:
 
     def cached(self, sequence: int) -> int:
         return self.stage.cached(sequence)
+
+    def refuse_trees(self) -> None:
+        self.stage.refuse_trees()
 
     def close(self) -> None:
         self.stage.close()
@@ -146,6 +150,37 @@ def test_a_running_sequence_is_left_alone() -> None:
 
 def test_a_small_cache_is_enough() -> None:
     assert self_test(toy(cache_tokens=16)).chunk_difference == 0
+
+
+class WithoutBias(Faulty):
+    """Its tokens see all that stand before them, whatever the tree says."""
+
+    def forward(self, step: Step, hidden: NDArray[Any] | None) -> NDArray[Any]:
+        rows = tuple(replace(row, parents=()) for row in step.rows)
+        return self.stage.forward(replace(step, rows=rows), hidden)
+
+
+class Unmoved(Faulty):
+    """Nothing moves in its cache."""
+
+    def forward(self, step: Step, hidden: NDArray[Any] | None) -> NDArray[Any]:
+        rows = tuple(replace(row, kept=()) for row in step.rows)
+        return self.stage.forward(replace(step, rows=rows), hidden)
+
+
+@pytest.mark.parametrize("fault", [WithoutBias, Unmoved])
+@pytest.mark.parametrize("units", [WHOLE, UnitRange(1, 4)])
+def test_a_device_whose_trees_are_wrong_serves_without_them(
+    fault: type[Faulty], units: UnitRange
+) -> None:
+    stage = fault(units)
+    found = self_test(stage)
+    assert found.tree_difference is not None
+    assert found.tree_difference > 0.05
+    assert not stage.shape.trees
+    healthy = toy(units)
+    assert self_test(healthy).tree_difference == 0
+    assert healthy.shape.trees
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,13 @@ def inputs_of(graph: ov.Model) -> set[str]:
 @pytest.mark.parametrize(
     ("units", "expected"),
     [
-        ((0, 1), Ports(True, False, 0, 64, 256, has_attention=False)),
-        ((0, 3), Ports(True, False, 0, 64, 256, has_attention=True)),
-        ((0, 6), Ports(True, True, 0, 0, 256, has_attention=True)),
-        ((2, 3), Ports(False, False, 64, 64, 0, has_attention=False)),
-        ((2, 5), Ports(False, False, 64, 64, 0, has_attention=True)),
-        ((3, 6), Ports(False, True, 64, 0, 256, has_attention=True)),
-        ((5, 6), Ports(False, True, 64, 0, 256, has_attention=False)),
+        ((0, 1), Ports(True, False, 0, 64, 256, 256, has_attention=False)),
+        ((0, 3), Ports(True, False, 0, 64, 256, 256, has_attention=True)),
+        ((0, 6), Ports(True, True, 0, 0, 256, 256, has_attention=True)),
+        ((2, 3), Ports(False, False, 64, 64, 0, 0, has_attention=False)),
+        ((2, 5), Ports(False, False, 64, 64, 0, 0, has_attention=True)),
+        ((3, 6), Ports(False, True, 64, 0, 256, 0, has_attention=True)),
+        ((5, 6), Ports(False, True, 64, 0, 256, 0, has_attention=False)),
     ],
 )
 def test_ports_of_every_kind_of_stage(
@@ -106,7 +106,7 @@ def test_the_shortest_table_limits_the_token_ids() -> None:
     tables = [ops.constant(np.ones((rows, 4), np.float32)) for rows in (9, 7, 8)]
     found = [ops.gather(table, ids, ops.constant(np.int64(0))) for table in tables]
     graph = model(ops.add(ops.add(found[0], found[1]), found[2]), [ids], "hidden_states")
-    assert read_ports(graph) == Ports(True, False, 0, 4, 7, has_attention=False)
+    assert read_ports(graph) == Ports(True, False, 0, 4, 7, 7, has_attention=False)
 
 
 def test_a_soft_capped_head_is_found() -> None:

@@ -74,7 +74,7 @@ def test_unasked_log_probabilities_are_not_told(token: int) -> None:
 def test_several_tokens_at_once_are_told_as_one_by_one(
     tokens: tuple[int, ...], together: int
 ) -> None:
-    """A step with right guesses brings several: what follows a stop string among them is dropped."""
+    """A step with right guesses brings several; what follows a stop string is dropped."""
     single, several = answer(("FGH", "GJ"), limit=4), answer(("FGH", "GJ"), limit=4)
     plain = feed(single, *tokens)
     told: list[tuple[str, list[bytes]]] = []
