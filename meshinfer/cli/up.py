@@ -51,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto: measured once for each device; default; or one such as f32/128/u8",
     )  # fmt: skip
     parser.add_argument(
+        "--draft", default="auto", metavar="NAME",
+        help="a small model that guesses ahead, on a PC with room; auto: one that is on this PC; "
+        "none: only what the text itself repeats; off: nothing is guessed",
+    )  # fmt: skip
+    parser.add_argument(
         "--trace", type=Path, metavar="FILE",
         help="while this PC leads: what every stage did when, for ui.perfetto.dev",
     )  # fmt: skip
@@ -105,6 +110,7 @@ def settings(arguments: argparse.Namespace) -> Settings:
         deterministic=arguments.deterministic,
         configuration=_configuration(arguments.configuration),
         trace=_folder(arguments.trace),
+        draft=arguments.draft,
         hop_delay_s=_hop_delay(arguments.hop_delay),
         api_key=read_api_key(arguments.state_dir),
     )

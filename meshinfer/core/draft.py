@@ -14,3 +14,12 @@ class DraftNode:
     position: int  # in the sequence, as positions of rows are
     token: int
     chance: float  # 0..1, that this token follows its parent, as the draft model sees it
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTask:
+    """What a stage host must know of the large model to draft for it."""
+
+    vocabulary_size: int  # of the large model: no guess is beyond it
+    ends: tuple[int, ...]  # tokens behind which nothing follows
+    special: tuple[int, ...]  # that a trimmed head keeps; empty: the head is not trimmed

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from meshinfer.core.fleet import Member
 from meshinfer.core.ids import Epoch, PlanId
 from meshinfer.core.model import ModelShape, UnitRange
-from meshinfer.core.plan import NoPlan, Pipeline, Plan, PlanKind, StagePlan
+from meshinfer.core.plan import DraftPlan, NoPlan, Pipeline, Plan, PlanKind, StagePlan
+from meshinfer.mesh.draft_place import NoDraft, draft_line, place_draft
 from meshinfer.mesh.explanation import Choice, why_chosen
 from meshinfer.mesh.partition import Common, Load
 from meshinfer.mesh.placement import Placement, place_split, place_whole
@@ -67,6 +68,7 @@ class PlanRequest:
     epoch: Epoch
     plan_id: PlanId
     options: PlanOptions = PlanOptions()
+    draft: ModelShape | None = None  # a small model that may guess for it, where there is room
 
 
 def plan(request: PlanRequest) -> Plan | NoPlan:
@@ -148,17 +150,29 @@ def _plan_from(
         _stage(request, room, units, tokens)
         for room, units in zip(placement.rooms, placement.cut.ranges, strict=True)
     )
+    draft = None
+    if request.draft is not None:
+        draft = place_draft(request.draft, rooms, stages, request.epoch.leader)
     return Plan(
         id=request.plan_id,
         epoch=request.epoch,
         model=shape.model,
         kind=PlanKind.SINGLE if len(stages) == 1 else PlanKind.PIPELINE,
-        why=why_chosen(choice),
+        why=why_chosen(choice) + _why_draft(request, draft),
         precision=options.precision,
         context_length=_context(request, tokens),
         cache_tokens=tokens,
         pipelines=(Pipeline(stages),),
+        draft=draft if isinstance(draft, DraftPlan) else None,
     )
+
+
+def _why_draft(request: PlanRequest, draft: DraftPlan | NoDraft | None) -> str:
+    if draft is None:
+        return ""
+    names = {one.node: one.name for one in request.members}
+    node = draft.stage.node if isinstance(draft, DraftPlan) else None
+    return f" {draft_line(draft, names.get(node, '') if node else '')}"
 
 
 def _context(request: PlanRequest, tokens: int) -> int:

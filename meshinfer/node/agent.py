@@ -86,6 +86,7 @@ class Agent:
             settings.model,
             settings.model_source,
             with_probes=settings.configuration == "auto" and not settings.deterministic,
+            draft=settings.draft,
         )
         self._lag = LoopLag(time.monotonic)
         self._hop = HopDelay(self._identity.node, settings.hop_delay_s)

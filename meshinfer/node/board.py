@@ -11,7 +11,7 @@ from typing import Any
 from meshinfer.core.calibration_report import CalibrationReport
 from meshinfer.core.ids import ModelId
 from meshinfer.core.model import ModelShape
-from meshinfer.core.plan import NoPlan, Plan
+from meshinfer.core.plan import DraftPlan, NoPlan, Plan
 from meshinfer.core.request import ServedModel
 from meshinfer.core.units import format_bytes
 from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady, ProtocolViolation
@@ -46,6 +46,8 @@ class Board:
         self.plan: Plan | None = None
         self.no_plan: NoPlan | None = None
         self.reports: dict[tuple[int, int], StageReport] = {}
+        self.drafting: tuple[StageReport | None, MeshInferError | None] = None, None
+        self.no_draft = ""  # why no model drafts, where one might
         self.serving: dict[str, Any] = {}
 
     def say(self, status: ModelStatus) -> None:
@@ -85,10 +87,16 @@ class Board:
                 "created": self.served.created if self.served else 0,
                 "context_length": self.served.context_length if self.served else 0,
             },
-            "plan": plan_document(self.plan, self.reports) if self.plan else None,
+            "plan": self._plan_document(),
             "no_plan": no_plan_document(self.no_plan) if self.no_plan else None,
             "serving": self.serving,
         }
+
+    def _plan_document(self) -> dict[str, Any] | None:
+        if self.plan is None:
+            return None
+        draft = draft_document(self.plan.draft, *self.drafting, self.no_draft)
+        return plan_document(self.plan, self.reports) | {"draft": draft}
 
     def text(self) -> str:
         return json.dumps(self.document())
@@ -122,6 +130,27 @@ def plan_document(plan: Plan, reports: dict[tuple[int, int], StageReport]) -> di
             }
             for pipeline, pipe in enumerate(plan.pipelines)
         ],
+    }
+
+
+def draft_document(
+    draft: DraftPlan | None,
+    report: StageReport | None,
+    error: MeshInferError | None,
+    no_draft: str,
+) -> dict[str, Any]:
+    """The model that guesses ahead. `state` is a stage's phase, "failed", or "none"."""
+    if draft is None:
+        return {"state": "none", "why": no_draft}
+    state = "failed" if error is not None else report.phase.value if report else "planned"
+    return {
+        "node": draft.stage.node,
+        "device": draft.stage.device,
+        "model": draft.model,
+        "bytes": draft.stage.weight_bytes,
+        "cache_bytes": draft.stage.cache_bytes,
+        "state": state,
+        "why": str(error) if error is not None else "",
     }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from meshinfer.core.calibration_report import CalibrationReport
 from meshinfer.core.configuration import REFERENCE, Configuration, default_configuration
@@ -56,6 +57,7 @@ class StageOrder:
     choice: str
     records: Path
     probe: Path | None = None  # folder of what it is judged on
+    change: Callable[[Path], Any] | None = None  # the model to load instead of the file's
 
     @property
     def source(self) -> str:
@@ -77,23 +79,23 @@ async def load_calibrated(engine: EngineThread, order: StageOrder, tell: Tell) -
     and UsageError (what is forced is no configuration)."""
     tell(StagePhase.LOADING, 0.0)
     if order.source in (DEFAULT, DETERMINISTIC):
-        stage = await _load(engine, order.xml, order.options, tell, 0.0)
+        stage = await _load(engine, order, order.options, tell, 0.0)
         return LoadedStage(stage, await engine.run(_quick_report, stage, order))
     record = await _record(engine, order, tell)
     if order.source == FORCED and record.chosen.refused:
         log.warning("the forced %s is used although %s", order.choice, record.chosen.refused)
     options = order.options.configured(record.result.chosen)
-    stage = await _load(engine, order.xml, options, tell, _CALIBRATED)
+    stage = await _load(engine, order, options, tell, _CALIBRATED)
     if record.chosen.curve is None:
         return LoadedStage(stage, await engine.run(_quick_report, stage, order))
     return LoadedStage(stage, report(record, order.source))
 
 
 async def _load(
-    engine: EngineThread, xml: Path, options: StageOptions, tell: Tell, done: float
+    engine: EngineThread, order: StageOrder, options: StageOptions, tell: Tell, done: float
 ) -> PagedStage:
     """Compile, test and warm up; `done` of testing is behind us. What fails leaves nothing open."""
-    stage: PagedStage = await engine.run(_load_alone, xml, options)
+    stage: PagedStage = await engine.run(_load_alone, order, options)
     try:
         tell(StagePhase.TESTING, done)
         await engine.run(self_test, stage)
@@ -105,9 +107,9 @@ async def _load(
     return stage
 
 
-def _load_alone(xml: Path, options: StageOptions) -> PagedStage:
+def _load_alone(order: StageOrder, options: StageOptions) -> PagedStage:
     gc.collect()  # a compiled model before it may hang in a cycle; both would not fit
-    return PagedStage.load(xml, options)
+    return PagedStage.load(order.change(order.xml) if order.change else order.xml, options)
 
 
 async def _record(engine: EngineThread, order: StageOrder, tell: Tell) -> CalibrationRecord:
@@ -136,7 +138,7 @@ async def _measured(
     )
 
     def candidate(configuration: Configuration) -> PagedStage:
-        return _load_alone(order.xml, options.configured(configuration))
+        return _load_alone(order, options.configured(configuration))
 
     calibration = Calibration(space, candidate, order.probe, time.perf_counter)
     while (configuration := calibration.next()) is not None:
@@ -149,7 +151,7 @@ async def _measured(
 def _key(order: StageOrder, space: Space) -> str:
     options = order.options
     subject = Subject(
-        stage=order.xml.parent.name,
+        stage=order.xml.parent.name + ("-changed" if order.change else ""),
         device=options.device,
         precision=options.precision,
         threads=options.threads,

@@ -13,6 +13,7 @@ from meshinfer.core.plan import Plan
 from meshinfer.core.together import together
 from meshinfer.errors import MeshInferError, PeerLost
 from meshinfer.node.board import Board, ModelState, ModelStatus, served_model
+from meshinfer.node.drafting import Drafting, DraftOrder
 from meshinfer.node.plan_commit import PlanCommit, Reply, StageParts
 from meshinfer.node.ring_ends import consume
 from meshinfer.node.serving import Serving, ServingTools, curve_of, trace_file
@@ -50,6 +51,10 @@ class Generation:
         self._plan = plan
         self._shape = shape
         self._commit = PlanCommit(tools.mesh, plan, shape, tools.clock)
+        self._drafting: Drafting | None = None
+        if plan.draft is not None:
+            order = DraftOrder(plan, plan.draft, shape, self._holders())
+            self._drafting = Drafting(tools, order)
         self._facts = RingFacts(
             epoch=plan.epoch,
             plan=plan.id,
@@ -62,7 +67,8 @@ class Generation:
         )
 
     def post(self, sender: NodeId, message: Reply) -> None:
-        self._commit.post(sender, message)
+        if self._drafting is None or not self._drafting.takes(sender, message):
+            self._commit.post(sender, message)
 
     async def run(self) -> None:
         """Raises the error that ended the plan; everybody is told to retire."""
@@ -81,7 +87,12 @@ class Generation:
             why = str(error)
             raise
         finally:
-            await asyncio.shield(self._commit.retire(why))
+            await asyncio.shield(self._retire(why))
+
+    async def _retire(self, why: str) -> None:
+        await self._commit.retire(why)
+        if self._drafting is not None:
+            await self._drafting.retire(why)
 
     async def _commit_and_serve(self) -> None:
         stages = self._plan.pipelines[0].stages
@@ -120,7 +131,13 @@ class Generation:
 
     async def _serve(self, ring: LeaderRing, encoder: Encoder, language: Language) -> None:
         trace = trace_file(self._tools.trace, len(self._plan.pipelines[0].stages))
-        tools = ServingTools(self._tools.clock, self._curves(), trace, self._trees())
+        tools = ServingTools(
+            clock=self._tools.clock,
+            curves=self._curves(),
+            trace=trace,
+            trees=self._trees(),
+            speculates=self._tools.library.speculates,
+        )
         serving = Serving(self._plan, ring, encoder, language, tools)
         try:
             await together(serving.run(), self._open(serving))
@@ -154,6 +171,8 @@ class Generation:
         self._stand.serving = serving
         self._say(ModelState.READY, 1.0)
         log.info("%s is served: %s", self._plan.model, self._plan.why)
+        if self._drafting is not None:
+            await self._drafting.run(serving)
 
     async def _watch_members(self) -> None:
         async for view in self._tools.mesh.watch():
@@ -163,6 +182,11 @@ class Generation:
         """Progress while loading, speed while serving, once a second."""
         while True:
             self._stand.board.reports = self._commit.reports
+            if self._drafting is not None:
+                self._stand.board.drafting = (
+                    self._drafting.commit.report,
+                    self._drafting.commit.error,
+                )
             if self._stand.serving is not None:
                 self._stand.refresh()
                 self._stand.board.changed.set()

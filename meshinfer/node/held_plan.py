@@ -18,7 +18,8 @@ class HeldPlan:
     prepared: Prepare
     leader: NodeId
     go: asyncio.Event = field(default_factory=asyncio.Event)
-    work: asyncio.Task[None] | None = None
+    work: asyncio.Task[None] | None = None  # its stages here
+    draft: asyncio.Task[None] | None = None  # the draft model, if it runs here
 
     @property
     def plan(self) -> Plan:

@@ -76,7 +76,9 @@ class LeaderTerm:
         """From the checkpoint to the end of one plan, which is always an error."""
         shape = await self._tools.library.ready(model, self._teller(model, ModelState.FETCHING))
         self.board.say(ModelStatus(model, ModelState.PLANNING))
-        plan = await self._next_plan(shape)
+        draft = await self._tools.library.draft(model)
+        self.board.no_draft = draft.why
+        plan = await self._next_plan(shape, draft.shape)
         self._generation = Generation(self._stand, self._tools, plan, shape)
         try:
             await self._generation.run()
@@ -84,10 +86,11 @@ class LeaderTerm:
             self._generation = None
             self.board.plan = None
             self.board.reports = {}
+            self.board.drafting = None, None
             self.board.served = None
             self.board.serving = {}
 
-    async def _next_plan(self, shape: ModelShape) -> Plan:
+    async def _next_plan(self, shape: ModelShape, draft: ModelShape | None) -> Plan:
         """The planner's answer to the fleet once it is calm; waits while there is none."""
         patience_ends = self._tools.clock() + self._options.measuring_s
         calm = CalmFleet(self._tools.mesh, self._options.settle_s, self._options.recheck_s)
@@ -97,7 +100,7 @@ class LeaderTerm:
                 continue
             benched = frozenset(node for node, until in self._benched.items() if until > now)
             plan_id = PlanId(secrets.token_hex(8))
-            outcome = self._tools.plan_for(shape, view, plan_id, benched)
+            outcome = self._tools.plan_for(shape, view, plan_id, benched, draft)
             if isinstance(outcome, Plan):
                 self.board.no_plan = None
                 return outcome

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.ids import ModelId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
 from meshinfer.engine.grammar import GrammarCompiler
 from meshinfer.engine.tokenizer import GenAiTokenizer
 from meshinfer.errors import ModelNotFound, StageFailed, from_code
 from meshinfer.node.child import ChildProcess
+from meshinfer.node.draft_choice import AUTO, DraftChoice
+from meshinfer.node.draft_library import DraftLibrary
 from meshinfer.node.state_folder import StateFolder
 from meshinfer.node.stores import StoreChoice
 from meshinfer.serve.encoder import ThreadedEncoder
@@ -37,14 +40,17 @@ class DiskLibrary:
         wanted: ModelId | None,
         source: str = "",
         with_probes: bool = False,
+        draft: str = AUTO,
     ) -> None:
         """`source` is where to get the wanted model, as a person writes it; `with_probes`: stages
-        are calibrated, so they need something to be judged on."""
+        are calibrated, so they need something to be judged on; `draft` is what `up --draft`
+        says."""
         self._folder = folder
         self._store = store
         self._wanted = wanted
         self._source = source
         self._with_probes = with_probes
+        self._drafts = DraftLibrary(folder.models, draft, self._fetch)
         self._texts: dict[ModelId, tuple[ThreadedEncoder, GenAiTokenizer]] = {}
 
     def choice(self) -> ModelId | None:
@@ -68,6 +74,21 @@ class DiskLibrary:
             await self._work(self._job("pull", model, ()), tell)
             folder = await asyncio.to_thread(find_folder, self._folder.models, model)
         return folder.shape
+
+    @property
+    def speculates(self) -> bool:
+        return self._drafts.speculates
+
+    async def draft(self, model: ModelId) -> DraftChoice:
+        return await self._drafts.choose(model)
+
+    async def draft_task(self, model: ModelId) -> DraftTask:
+        folder = await asyncio.to_thread(find_folder, self._folder.models, model)
+        return await asyncio.to_thread(self._drafts.task, folder)
+
+    async def _fetch(self, model: ModelId) -> None:
+        if await asyncio.to_thread(self._find, model) is None:
+            await self._work(self._job("pull", model, ()), _quietly)
 
     async def split(
         self, model: ModelId, ranges: tuple[UnitRange, ...], tell: Tell
@@ -132,6 +153,10 @@ class DiskLibrary:
                         raise from_code(code, cause, remedy)
                     case other:
                         raise StageFailed(f"the weights process sent {type(other).__name__}")
+
+
+def _quietly(phase: str, done: int, total: int) -> None:
+    """A draft that is fetched holds nobody up."""
 
 
 def _grammars(tokenizer: GenAiTokenizer, folder: ModelFolder) -> GrammarCompiler:

@@ -26,7 +26,16 @@ from meshinfer.node.stage_job import KeeperOptions
 from meshinfer.node.stage_keeper import Fetch, StageKeeper
 from meshinfer.node.stage_runner import StageRunner
 from meshinfer.node.term_tools import Library, PlanFor, TermOptions, TermTools
-from meshinfer.wire.commit import Activate, Declined, Load, Prepare, Prepared, Retire, StageReport
+from meshinfer.wire.commit import (
+    Activate,
+    Declined,
+    Load,
+    LoadDraft,
+    Prepare,
+    Prepared,
+    Retire,
+    StageReport,
+)
 from meshinfer.wire.forward import (
     Ask,
     AskCancel,
@@ -109,7 +118,7 @@ class Node:
 
     def _route(self) -> None:
         """Which part hears which message."""
-        for kind in (Prepare, Load, Activate, Retire):
+        for kind in (Prepare, Load, LoadDraft, Activate, Retire):
             self._mesh.route(kind, lambda sender, message, _: self.keeper.post(sender, message))
         for reply in (Prepared, Declined, StageReport):
             self._mesh.route(reply, lambda sender, message, _: self._reply(sender, message))

@@ -27,7 +27,12 @@ class FleetPlanner:
     force_stages: int | None
 
     def __call__(
-        self, shape: ModelShape, view: FleetView, plan_id: PlanId, benched: frozenset[NodeId]
+        self,
+        shape: ModelShape,
+        view: FleetView,
+        plan_id: PlanId,
+        benched: frozenset[NodeId],
+        draft: ModelShape | None,
     ) -> Plan | NoPlan:
         members = tuple(member for member in view.members if member.node not in benched)
         options = PlanOptions(
@@ -37,4 +42,4 @@ class FleetPlanner:
             minimum_cache_tokens=LEAST_CACHE_TOKENS,
             context_limit=CONTEXT_LIMIT,
         )
-        return plan(PlanRequest(shape, members, view.epoch, plan_id, options))
+        return plan(PlanRequest(shape, members, view.epoch, plan_id, options, draft))

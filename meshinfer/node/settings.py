@@ -46,6 +46,7 @@ class Settings:
     read_only_stores: tuple[Path, ...] = ()
     store_limit: int | None = None  # bytes that stages may take on the disk
     upload_limit: int | None = None  # bytes a second of pieces to other PCs
+    draft: str = "auto"  # "auto", "none", "off" or the name of a model that guesses ahead
     hop_delay_s: float = 0.0  # added to what other PCs send over the ring: slow links for trials
     api_key: str | None = None  # from the environment or a file, never from argv
 

@@ -1,4 +1,5 @@
-"""The stage host process: one stage, its cache, its two ring links. Started by the agent only.
+"""The stage host process: one stage, its cache, its two ring links; or a whole draft model and its
+link to the leader. Started by the agent only.
 
 Takes a StageJob on standard input, tells StageNews on standard output, joins the ring on StageGo.
 When the plan is over or the ring breaks, it keeps the stage and waits for the next job, which wants
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.ids import Digest
 from meshinfer.core.together import together
 from meshinfer.engine.compiled_cache import CompiledCache
@@ -32,8 +34,11 @@ from meshinfer.link.server import LinkServer
 from meshinfer.link.trust import Trust
 from meshinfer.node.calibrated_stage import LoadedStage, StageOrder, load_calibrated
 from meshinfer.node.child import ParentPipe
+from meshinfer.node.draft_head import DraftHead, draft_model
 from meshinfer.node.ring_ends import consume, expect_consumer
 from meshinfer.node.stage_job import ring_facts
+from meshinfer.serve.draft_priority import lower_own_priority
+from meshinfer.serve.draft_worker import DraftWorker
 from meshinfer.serve.stage_memory import StageMemory
 from meshinfer.serve.stage_worker import StageWorker
 from meshinfer.weights.store import Store
@@ -43,7 +48,9 @@ from meshinfer.wire.commit import StagePhase
 log = logging.getLogger(__name__)
 
 
-async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> LoadedStage:
+async def load_stage(
+    engine: EngineThread, job: StageJob, pipe: ParentPipe, head: DraftHead | None = None
+) -> LoadedStage:
     """Compile, calibrate and test on the engine's thread. Raises StageFailed."""
     options = StageOptions(
         device=job.device,
@@ -51,14 +58,19 @@ async def load_stage(engine: EngineThread, job: StageJob, pipe: ParentPipe) -> L
         cache_tokens=job.cache_tokens,
         threads=job.threads,
         deterministic=job.deterministic,
-        compiled=CompiledCache(Path(job.state_folder) / "compiled", Path(job.stage_folder).name),
+        compiled=CompiledCache(
+            Path(job.state_folder) / "compiled",
+            Path(job.stage_folder).name + (head.mark if head else ""),
+        ),
+        trees=head is None,  # a draft model computes its branches as sequences
     )
     order = StageOrder(
         xml=Path(job.stage_folder) / "openvino_model.xml",
         options=options,
         choice=job.configuration,
         records=Path(job.state_folder) / "calibration",
-        probe=Path(job.probe_folder) if job.probe_folder else None,
+        probe=Path(job.probe_folder) if job.probe_folder and head is None else None,
+        change=head.model if head else None,
     )
 
     def tell(phase: StagePhase, progress: float) -> None:
@@ -95,6 +107,28 @@ async def serve(job: StageJob, pipe: ParentPipe) -> None:
             pipe.send(await one_plan(job, pipe, trust, worker, ready))
             job = await next_job(pipe)
     finally:
+        await engine.close()
+
+
+async def draft(job: StageJob, task: DraftTask, pipe: ParentPipe) -> None:
+    """One plan. Ends by PeerLost when the leader or the agent is gone, by StageFailed."""
+    trust = Trust(load(Path(job.state_folder)))
+    engine = EngineThread()
+    dialer = WebSocketDialer(trust)
+    try:
+        head = DraftHead(task)
+        loaded = await load_stage(engine, job, pipe, head)
+        ready = StageNews(StagePhase.READY, 1.0, calibration=loaded.report.to_text())
+        worker = DraftWorker(loaded.stage, engine, draft_model(job, task, head), time.monotonic)
+        pipe.send(ready)
+        late = HopDelay(trust.identity.node, job.hop_delay_s).dialer(dialer)
+        link = await consume(late, ring_facts(job), 0, job.producer, job.producer_addresses)
+        pipe.send(replace(ready, phase=StagePhase.SERVING))
+        await together(worker.run(link), obey(pipe, asyncio.Event()))
+    except Left:
+        return
+    finally:
+        await dialer.close()
         await engine.close()
 
 
@@ -182,11 +216,16 @@ async def run() -> int:
     pipe = ParentPipe()
     job = await pipe.receive()
     assert isinstance(job, StageJob)
+    if job.draft is not None:
+        lower_own_priority()
     folder = Path(job.stage_folder)
     try:
         # ROOT/stages/DIGEST: while it is held, nobody makes room in the store by removing it.
         with Store(folder.parent.parent).in_use(Digest(folder.name)):
-            await serve(job, pipe)
+            if job.draft is not None:
+                await draft(job, job.draft, pipe)
+            else:
+                await serve(job, pipe)
     except MeshInferError as error:
         pipe.send(failure(error))
         return 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.fleet import Address, FleetView
 from meshinfer.core.ids import NodeId
+from meshinfer.errors import StageFailed
 from meshinfer.serve.ring import RingFacts
 from meshinfer.wire.child import StageJob
 from meshinfer.wire.commit import Prepare
@@ -34,6 +36,45 @@ def ring_facts(job: StageJob) -> RingFacts:
         input_width=job.input_width,
         vocabulary_size=job.vocabulary_size,
         context_length=job.context_length,
+    )
+
+
+def draft_job(
+    prepared: Prepare,
+    leader: NodeId,
+    task: DraftTask,
+    options: KeeperOptions,
+    view: FleetView,
+) -> StageJob:
+    """The same for the plan's draft model. Raises StageFailed: the plan has none."""
+    plan = prepared.plan
+    if plan.draft is None:
+        raise StageFailed("The plan has no draft model.", "This is a bug: report it.")
+    leading = view.member(leader)
+    return StageJob(
+        state_folder=options.state_folder,
+        stage_folder="",
+        device=plan.draft.stage.device,
+        threads=options.threads,
+        deterministic=False,
+        configuration="default" if options.deterministic else options.configuration,
+        probe_folder="",
+        epoch=plan.epoch,
+        plan=plan.id,
+        pipeline=plan.draft_pipeline,
+        stage=0,
+        stages=1,
+        precision="f32",
+        cache_tokens=plan.draft.cache_tokens,
+        input_width=0,
+        vocabulary_size=task.vocabulary_size,
+        context_length=plan.draft.context_length,
+        listen=options.listen,
+        producer=leader,
+        producer_addresses=leading.agent_addresses if leading is not None else (),
+        consumer=leader,
+        hop_delay_s=options.hop_delay_s,
+        draft=task,
     )
 
 

@@ -27,13 +27,14 @@ from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady, PeerLost
 from meshinfer.mesh.atomic_file import replace_bytes
 from meshinfer.node.held_plan import HeldPlan, StagePart
 from meshinfer.node.seals import Seals
-from meshinfer.node.stage_job import KeeperOptions, stage_job
+from meshinfer.node.stage_job import KeeperOptions, draft_job, stage_job
 from meshinfer.node.stage_runner import StageRunner
 from meshinfer.wire.child import StageJob, StageNews
 from meshinfer.wire.commit import (
     Activate,
     Declined,
     Load,
+    LoadDraft,
     Prepare,
     Prepared,
     Retire,
@@ -119,6 +120,8 @@ class StageKeeper:
                 await self._prepare(sender, message)
             case Load() if self._is_held(sender, message.plan):
                 self._load(message)
+            case LoadDraft() if self._is_held(sender, message.plan):
+                await self._load_draft(message)
             case Activate() if self._is_held(sender, message.plan):
                 assert self._held is not None
                 self._held.go.set()
@@ -161,6 +164,23 @@ class StageKeeper:
         if held.work is None:
             held.work = asyncio.create_task(self._serve(held, message))
 
+    async def _load_draft(self, message: LoadDraft) -> None:
+        """Once more when one failed before. Its stages go on whatever becomes of it."""
+        held = self._held
+        assert held is not None
+        await _ended(held.draft)
+        held.draft = asyncio.create_task(self._serve_draft(held, message))
+
+    async def _serve_draft(self, held: HeldPlan, message: LoadDraft) -> None:
+        try:
+            view = self._mesh.view
+            job = draft_job(held.prepared, held.leader, message.task, self._options, view)
+            part = StagePart(held, job)
+            stage = _Stage(message.manifest, message.seal, message.probe)
+            await self._serve_part(part, stage, message.sources, _at_once())
+        except MeshInferError as error:
+            log.warning("the draft model ended here: %s", error)
+
     async def _serve(self, held: HeldPlan, message: Load) -> None:
         """All stages of this PC in one plan. The first that fails ends the others; each failure
         is reported, and a bug is logged: the agent and the next plan live on."""
@@ -170,7 +190,12 @@ class StageKeeper:
             )
             await together(
                 *[
-                    self._serve_stage(held, job, _Stage(manifest, seal, probe), message.sources)
+                    self._serve_part(
+                        StagePart(held, job),
+                        _Stage(manifest, seal, probe),
+                        message.sources,
+                        held.go,
+                    )
                     for job, manifest, seal, probe in list(stages)
                 ]
             )
@@ -179,24 +204,19 @@ class StageKeeper:
         except ValueError:
             log.exception("plan %s: the leader sent other stages than planned", held.plan.id)
 
-    async def _serve_stage(
-        self,
-        held: HeldPlan,
-        job: StageJob,
-        stage: _Stage,
-        sources: tuple[NodeId, ...],
+    async def _serve_part(
+        self, part: StagePart, stage: _Stage, sources: tuple[NodeId, ...], go: asyncio.Event
     ) -> None:
         """Check, fetch, load, run; whatever ends it is told to the leader."""
-        part = StagePart(held, job)
         try:
             self._seals.signer(stage.manifest.digest, stage.seal)
-            await together(self._keep_reporting(part), self._run_stage(part, stage, sources))
+            await together(self._keep_reporting(part), self._run_part(part, stage, sources, go))
         except MeshInferError as error:
             await self._report_failure(part, error)
             raise
         except Exception as bug:
             # outermost frame of a stage: a bug in one must not end the agent
-            log.exception("stage %d failed in an unexpected way", job.stage)
+            log.exception("stage %d failed in an unexpected way", part.job.stage)
             failure = StageFailed("An unexpected error; the log of this PC has the details.")
             await self._report_failure(part, failure)
             raise failure from bug
@@ -205,15 +225,30 @@ class StageKeeper:
         part.note(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))
         await self._answer(part.held.leader, part.report)
 
-    async def _run_stage(self, part: StagePart, stage: _Stage, sources: tuple[NodeId, ...]) -> None:
+    async def _run_part(
+        self, part: StagePart, stage: _Stage, sources: tuple[NodeId, ...], go: asyncio.Event
+    ) -> None:
         def fetched(done: int, total: int) -> None:
             part.note(StageNews(StagePhase.FETCHING, done / max(1, total)))
 
         folder = await self._fetch(stage.manifest, sources, fetched)
+        if part.job.draft is not None:
+            self._check_room(part.held.plan)
         part.note(StageNews(StagePhase.LOADING, 0.0))
         probe = await asyncio.to_thread(self._keep_probe, stage)
         job = replace(part.job, stage_folder=str(folder), probe_folder=probe)
-        await self._runner.run(job, part.held.go, part.note)
+        await self._runner.run(job, go, part.note)
+
+    def _check_room(self, plan: Plan) -> None:
+        """The draft model comes last: it gets what is left. Raises NotEnoughMemory."""
+        assert plan.draft is not None
+        own = plan.draft.stage.memory_bytes
+        needed = own + sum(stage.memory_bytes for stage in self._stages(plan))
+        if needed > self._room():
+            raise NotEnoughMemory(
+                f"The draft model needs {format_bytes(own)} here, which is more than is left of "
+                f"{format_bytes(self._room())}."
+            )
 
     def _keep_probe(self, stage: _Stage) -> str:
         """The folder of the stage's probe; empty when there is none, or no room for it."""
@@ -254,8 +289,21 @@ class StageKeeper:
 
     async def _drop(self, why: str) -> None:
         held, self._held = self._held, None
-        if held is None or held.work is None:
+        if held is None or (held.work is None and held.draft is None):
             return
         log.info("plan %s is over here: %s", held.plan.id, why)
-        held.work.cancel()
-        await asyncio.wait([held.work])
+        await _ended(held.draft)
+        await _ended(held.work)
+
+
+async def _ended(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _at_once() -> asyncio.Event:
+    """A draft model waits for nobody: it dials as soon as it is tested."""
+    go = asyncio.Event()
+    go.set()
+    return go

@@ -1,7 +1,8 @@
 """Running one stage in a child process. Cancelling a run takes the stage out of its ring.
 
 A stage outlives its plan for a while: when the next plan wants the same stage of this PC, it is
-there at once, with everything that it has cached. Another stage is loaded only when it is gone.
+there at once, with everything that it has cached. Another stage is loaded only when it is gone. A
+draft model does not outlive its plan: answers do not wait for the next one.
 """
 
 from __future__ import annotations
@@ -80,10 +81,10 @@ class StageProcesses:
             await host.child.send(job)
             await together(self._relay(host, tell), self._pass_go(host, go))
         except asyncio.CancelledError:
-            stays = await self._leave(host)
+            stays = job.draft is None and await self._leave(host)
             raise
         except _OF_THE_RING:
-            stays = host.phase in _JOINED
+            stays = job.draft is None and host.phase in _JOINED
             raise
         finally:
             await asyncio.shield(self._put_away(host, stays))

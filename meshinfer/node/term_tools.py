@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import Digest, ModelId, NodeId, PlanId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
 from meshinfer.core.plan import NoPlan, Plan
 from meshinfer.core.seal import Seal
 from meshinfer.link.base import Dialer
+from meshinfer.node.draft_choice import DraftChoice
 from meshinfer.node.plan_commit import Courier
 from meshinfer.node.ring_desk import RingDesk
 from meshinfer.serve.inbox import Encoder, Language
@@ -46,6 +48,19 @@ class Library(Protocol):
 
     def created(self, model: ModelId) -> int: ...
 
+    async def draft(self, model: ModelId) -> DraftChoice:
+        """What may draft for it."""
+        ...
+
+    async def draft_task(self, model: ModelId) -> DraftTask:
+        """What the draft's PC must know of this, the large model."""
+        ...
+
+    @property
+    def speculates(self) -> bool:
+        """Whether tokens may be guessed at all."""
+        ...
+
 
 class FleetMesh(Courier, Protocol):
     """A courier that also tells of changes."""
@@ -53,8 +68,10 @@ class FleetMesh(Courier, Protocol):
     def watch(self) -> AsyncIterator[FleetView]: ...
 
 
-PlanFor = Callable[[ModelShape, FleetView, PlanId, frozenset[NodeId]], Plan | NoPlan]
-"""The planner with this PC's options; the set holds PCs to leave out."""
+PlanFor = Callable[
+    [ModelShape, FleetView, PlanId, frozenset[NodeId], ModelShape | None], Plan | NoPlan
+]
+"""The planner with this PC's options; the set holds PCs to leave out, the last is a draft model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.fleet import Address
 from meshinfer.core.ids import Epoch, ModelId, NodeId, PlanId
 from meshinfer.core.model import StageManifest, UnitRange
@@ -40,6 +41,7 @@ class StageJob:
     producer_addresses: tuple[Address, ...]
     consumer: NodeId  # who may dial: the stage behind, or the leader
     hop_delay_s: float = 0.0  # added to what other PCs send over the ring
+    draft: DraftTask | None = None  # it is no stage, but a whole model that drafts
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Prepare      ->          may I count on this memory, in this epoch?
 Load         ->          fetch the stage, compile it, test it
              <-  StageReport (progress, at least every second), ... ready or failed
 Activate     ->          dial your producer; frames of this plan are welcome from now on
+LoadDraft    ->          once the ring serves: run the draft model, too; StageReport as above
 Retire       ->          the plan is over: unload, drop the cache, forget the lease
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.ids import Epoch, NodeId, PlanId
 from meshinfer.core.model import ModelShape, StageManifest
 from meshinfer.core.plan import Plan
@@ -50,6 +52,20 @@ class Load:
     seals: tuple[Seal, ...]
     sources: tuple[NodeId, ...]
     probes: tuple[bytes, ...]  # of each stage, what it is calibrated on (.npy); may be empty
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDraft:
+    """The PC is to run the plan's draft model as well, beside its stages if it has any. Reports
+    come as for a stage; what fails ends the draft only."""
+
+    epoch: Epoch
+    plan: PlanId
+    manifest: StageManifest
+    seal: Seal
+    sources: tuple[NodeId, ...]
+    probe: bytes
+    task: DraftTask
 
 
 class StagePhase(StrEnum):

@@ -55,6 +55,7 @@ MESH_MESSAGES: dict[int, tuple[type, Limits]] = {
     20: (commit.StageReport, Limits(8 * _K, 0)),
     21: (commit.Activate, _SMALL),
     22: (commit.Retire, _SMALL),
+    23: (commit.LoadDraft, Limits(20 * _M, 0)),
     32: (forward.Ask, Limits(20 * _M, 0)),
     33: (forward.AskStarted, _SMALL),
     34: (forward.AskDelta, Limits(64 * _K, 0)),

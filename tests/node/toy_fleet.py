@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.fleet import Address, Capacity, Device
 from meshinfer.core.ids import Digest, Epoch, ModelId, NodeId, RequestId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
@@ -32,6 +33,7 @@ from meshinfer.link.trust import Trust
 from meshinfer.mesh.runner import Mesh
 from meshinfer.mesh.timing import ElectionTiming, MeshTiming
 from meshinfer.mesh.world import Me, World
+from meshinfer.node.draft_choice import DraftChoice
 from meshinfer.node.node import Node, NodeParts
 from meshinfer.node.planning import FleetPlanner
 from meshinfer.node.ring_ends import ExpectedConsumer, consume
@@ -118,6 +120,14 @@ class ToyLibrary:
 
     def created(self, model: ModelId) -> int:
         return 7
+
+    speculates = True
+
+    async def draft(self, model: ModelId) -> DraftChoice:
+        return DraftChoice(None)
+
+    async def draft_task(self, model: ModelId) -> DraftTask:
+        return DraftTask(256, (END_TOKEN,), ())
 
     def close(self) -> None:
         self._encoder.close()

@@ -105,7 +105,7 @@ def _wait_for_draft(agent: AgentProcess, models: Models) -> None:
     deadline = time.monotonic() + 120.0
     while models.draft is not None and time.monotonic() < deadline:
         draft = (agent.status().get("plan") or {}).get("draft") or {}
-        if draft.get("state") == "ready":
+        if draft.get("state") == "serving":
             return
         time.sleep(0.5)
     if models.draft is not None:
