@@ -15,7 +15,10 @@ from meshinfer.serve.sequence import Sequence
 _SLACK = 2.0
 """Drafts may take so many times as long as they should before the step goes out without them."""
 
-_WEIGHT = 0.2  # of the newest draft step in its mean
+_FASTER, _SLOWER = 0.5, 0.03
+"""Of the newest draft step in the time that one takes: who shares a core with a stage is slow while
+that computes, and quick while a step is held back for it."""
+
 _LEAST_REACH = 0.05
 """Behind a guess less likely than that, a draft model hardly goes on."""
 
@@ -38,7 +41,10 @@ class Patience:
 
     def observe(self, seconds: float) -> None:
         """A step of the draft model."""
-        self.level_s += (seconds - self.level_s) * (_WEIGHT if self.level_s else 1.0)
+        if not self.level_s:
+            self.level_s = seconds
+        weight = _FASTER if seconds < self.level_s else _SLOWER
+        self.level_s += (seconds - self.level_s) * weight
 
     def holds(
         self,

@@ -4,6 +4,7 @@ answer, or several at once, came."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from tools.benches.options import BenchOptions
 from tools.loads.exchange import Answer, Question, Target
 
 TOKENS = 128
+_USERS = itertools.count()
 DRAFT = "qwen2.5-coder-0.5b"
 
 
@@ -62,8 +64,9 @@ def plain_fleet(
 
 
 def question(model: str, prompt: str, drafts: int | None, tokens: int = TOKENS) -> Question:
-    """Greedy. `drafts` None: as the fleet thinks best, 0: none at all."""
-    body: dict[str, Any] = chat(model, prompt, tokens)
+    """Greedy. `drafts` None: as the fleet thinks best, 0: none at all. Each comes from a user of
+    its own: what one was answered before is no help."""
+    body: dict[str, Any] = chat(model, prompt, tokens) | {"user": f"bench-{next(_USERS)}"}
     if drafts is not None:
         body["speculative_tokens"] = drafts
     return Question(body, keep_text=True)
