@@ -17,6 +17,14 @@ class DraftNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Horizon:
+    """Which guesses are of use to whoever asks for them."""
+
+    depth: int  # tokens ahead of what is known; 0: none
+    least: float  # 0..1, that all of a path is right; behind less, nothing is guessed
+
+
+@dataclass(frozen=True, slots=True)
 class DraftTask:
     """What a stage host must know of the large model to draft for it."""
 

@@ -60,6 +60,16 @@ def curve_of(report: CalibrationReport) -> Curve:
     return (*(point for point in curve.decode if point[0] < smallest), *curve.prefill)
 
 
+def _shared_stage(plan: Plan) -> int | None:
+    """The stage that computes on the draft model's processor."""
+    if plan.draft is None:
+        return None
+    own = plan.draft.stage.node, plan.draft.stage.device
+    stages = plan.pipelines[0].stages
+    places = (index for index, one in enumerate(stages) if (one.node, one.device) == own)
+    return next(places, None)
+
+
 class Serving:
     """`run` drives it; `generate` may be called meanwhile."""
 
@@ -77,7 +87,7 @@ class Serving:
         cost = StepCost(len(stages), tools.curves)
         self._speculation: Speculation | None = None
         if tools.speculates:
-            options = SpeculationOptions(trees=tools.trees)
+            options = SpeculationOptions(trees=tools.trees, shared_stage=_shared_stage(plan))
             self._speculation = Speculation(cost, options, tools.clock)
         self._draft: DraftChannel | None = None
         self._scheduler = Scheduler(

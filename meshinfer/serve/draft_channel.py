@@ -11,19 +11,25 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
+from meshinfer.core.draft import Horizon
 from meshinfer.core.request import Sampling
 from meshinfer.core.together import together
 from meshinfer.serve.draft_link import DraftNews
 from meshinfer.serve.scheduler import Scheduler
 from meshinfer.serve.sequence import Sequence
-from meshinfer.serve.speculation import MOST_DEPTH, Speculation
+from meshinfer.serve.speculation import Speculation
 
 
 class DraftPeer(Protocol):
     """The draft's end (serve.draft_link)."""
 
     async def tell(
-        self, sequence: int, position: int, tokens: SequenceOf[int], depth: int, sampling: Sampling
+        self,
+        sequence: int,
+        position: int,
+        tokens: SequenceOf[int],
+        horizon: Horizon,
+        sampling: Sampling,
     ) -> None: ...
 
     async def end(self, sequences: SequenceOf[int]) -> None: ...
@@ -86,8 +92,8 @@ class DraftChannel:
         if not told:
             self._speculation.book.open(key, sequence.tokens)
         self._told[key] = known
-        depth = min(MOST_DEPTH, sequence.drafts_allowed)
-        await self._peer.tell(key, told, sequence.tokens[told:], depth, sequence.sampling)
+        horizon = self._speculation.horizon(sequence)
+        await self._peer.tell(key, told, sequence.tokens[told:], horizon, sequence.sampling)
 
     async def _hear(self) -> None:
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from meshinfer.core.draft import DraftNode
+from meshinfer.core.draft import DraftNode, Horizon
 from meshinfer.core.ids import Epoch, PlanId
 from meshinfer.core.request import Sampling
 from meshinfer.errors import ProtocolViolation
@@ -46,7 +46,12 @@ class DraftLink:
         self._facts = facts
 
     async def tell(
-        self, sequence: int, position: int, tokens: Sequence[int], depth: int, sampling: Sampling
+        self,
+        sequence: int,
+        position: int,
+        tokens: Sequence[int],
+        horizon: Horizon,
+        sampling: Sampling,
     ) -> None:
         """These tokens are known of a sequence, from `position` on."""
         facts = self._facts
@@ -56,7 +61,8 @@ class DraftLink:
             sequence=sequence,
             position=position,
             count=len(tokens),
-            depth=depth,
+            depth=horizon.depth,
+            least=horizon.least,
             sampling=replace(sampling, bias=()),
         )
         await self._link.send(message, pack_tokens(tokens))

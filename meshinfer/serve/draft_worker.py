@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from meshinfer.core.draft import DraftNode
+from meshinfer.core.draft import DraftNode, Horizon
 from meshinfer.core.ids import Epoch, PlanId
 from meshinfer.core.together import together
 from meshinfer.engine.stage import Stage
@@ -126,7 +126,11 @@ class DraftWorker:
                 for sequence in message.sequences:
                     self._steps.end(sequence)
             elif not self._steps.know(
-                message.sequence, message.position, tokens, message.depth, message.sampling
+                message.sequence,
+                message.position,
+                tokens,
+                Horizon(message.depth, message.least),
+                message.sampling,
             ):
                 raise ProtocolViolation("a text for drafts begins behind its end")
 

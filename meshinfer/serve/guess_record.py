@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
+from meshinfer.core.draft import Horizon
 from meshinfer.serve.acceptance import Acceptance, Evidence, OwnRecord, Source
 from meshinfer.serve.candidates import Candidate
 from meshinfer.serve.draft_book import DraftMirror
@@ -21,6 +22,7 @@ class GuessRecord:
     under_way: list[Candidate] = field(default_factory=list)  # those of `Sequence.guess`
     held_at: int = -1  # tokens that it had when it was last held back
     held_until: float = 0.0
+    horizon: Horizon = Horizon(0, 0.0)  # what the draft model was told last
 
 
 def learn_row(

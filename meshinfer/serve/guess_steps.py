@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
-from meshinfer.core.draft import DraftNode
+from meshinfer.core.draft import DraftNode, Horizon
 from meshinfer.core.request import Sampling
 from meshinfer.core.step import Row, Step
 from meshinfer.serve.cache_book import CacheBook
@@ -93,7 +93,7 @@ class GuessSteps:
         sequence: int,
         position: int,
         tokens: SequenceOf[int],
-        depth: int,
+        horizon: Horizon,
         sampling: Sampling,
     ) -> bool:
         """The leader says what is known; False: it begins behind what was said before."""
@@ -101,12 +101,12 @@ class GuessSteps:
         if watched is None:
             if position:
                 return False
-            watched = _Watched(GuessTree(tokens, depth, self._ends), sampling)
+            watched = _Watched(GuessTree(tokens, horizon, self._ends), sampling)
             self._watched[sequence] = watched
             return True
         if position > len(watched.tree.known):
             return False
-        watched.tree.depth = depth
+        watched.tree.horizon = horizon
         watched.is_starved = False
         watched.tree.know(position, tokens)
         self._release(watched.branches.know(watched.tree.known))
@@ -170,7 +170,7 @@ class GuessSteps:
         places of all."""
         found = []
         for sequence, watched in self._watched.items():
-            if not watched.tree.depth or watched.is_starved:
+            if not watched.tree.horizon.depth or watched.is_starved:
                 continue
             served = max((one.used for one in watched.branches.all), default=-1)
             room = self._context_length - len(watched.tree.known)

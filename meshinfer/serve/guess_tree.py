@@ -11,11 +11,7 @@ from collections.abc import Collection, Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
-from meshinfer.core.draft import DraftNode
-
-LEAST_REACH = 0.02
-"""Behind a guess that is less likely, none is made: a draft that is of no use leaves its core to
-others."""
+from meshinfer.core.draft import DraftNode, Horizon
 
 MOST_NODES = 128
 
@@ -30,12 +26,14 @@ class Place:
 
 
 class GuessTree:
-    """`known` are the sequence's tokens; `depth` is how far ahead of them guesses are of use.
-    Nothing follows one of the tokens `ends`."""
+    """`known` are the sequence's tokens. Nothing is guessed beyond the `horizon`, so that a draft
+    that is of no use leaves its core to others, nor behind one of the tokens `ends`."""
 
-    def __init__(self, tokens: SequenceOf[int], depth: int, ends: Collection[int] = ()) -> None:
+    def __init__(
+        self, tokens: SequenceOf[int], horizon: Horizon, ends: Collection[int] = ()
+    ) -> None:
         self.known = list(tokens)
-        self.depth = depth
+        self.horizon = horizon
         self._ends = ends
         self._root: int | None = None  # the guess that became the last known token, if one did
         self._children: dict[int | None, list[Place]] = {}
@@ -90,8 +88,8 @@ class GuessTree:
         node = place.node
         assert node is not None
         if (
-            place.reach >= LEAST_REACH
-            and len(place.tail) < self.depth
+            place.reach >= self.horizon.least
+            and len(place.tail) < self.horizon.depth
             and node.token not in self._ends
         ):
             self._open[node.number] = place

@@ -3,9 +3,11 @@ clock that it is given: monotonic seconds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
+from meshinfer.serve.acceptance import Source
 from meshinfer.serve.candidates import Candidate, best_chain
 from meshinfer.serve.draft_book import DraftBook
 from meshinfer.serve.guess_record import GuessRecord
@@ -69,9 +71,10 @@ class Patience:
     ) -> list[Coming]:
         """What the draft model is about to add to these guesses."""
         return [
-            _coming(pool, record)
+            coming
             for (sequence, record), pool in zip(ready, pools, strict=True)
             if self._is_coming(sequence) and sequence.drafts_allowed > len(pool)
+            if (coming := _coming(pool, record)) is not None
         ]
 
     def holds_for(
@@ -105,7 +108,18 @@ class Patience:
         return True
 
 
-def _coming(pool: SequenceOf[Candidate], record: GuessRecord) -> Coming:
-    """What one more level of the draft model's tree would bring."""
+def _coming(pool: SequenceOf[Candidate], record: GuessRecord) -> Coming | None:
+    """What one more level of the draft model's tree would bring; None: it goes no further there."""
     path = [pool[place] for place in best_chain(pool)]
-    return Coming(path[-1].reach if path else 1.0, record.own.best)
+    if not path:
+        return Coming(1.0, record.own.best)
+    own = [_own_chance(one) for one in path]
+    if math.prod(own) < record.horizon.least or len(path) >= record.horizon.depth:
+        return None
+    return Coming(path[-1].reach, record.own.best)
+
+
+def _own_chance(guess: Candidate) -> float:
+    """What the draft model says of it; 0: it is not its guess."""
+    chances = [one.strength for one in guess.evidence if one.source is Source.MODEL]
+    return max(chances, default=0.0)

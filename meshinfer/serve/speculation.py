@@ -12,7 +12,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
-from meshinfer.core.draft import DraftNode
+from meshinfer.core.draft import DraftNode, Horizon
 from meshinfer.core.step import Sampled
 from meshinfer.serve.acceptance import Acceptance
 from meshinfer.serve.candidates import (
@@ -24,7 +24,7 @@ from meshinfer.serve.candidates import (
 )
 from meshinfer.serve.draft_book import DraftBook
 from meshinfer.serve.guess_record import GuessRecord, learn_draft, learn_row
-from meshinfer.serve.guessing import Sources, candidates
+from meshinfer.serve.guessing import LEAST_REACH, Sources, candidates
 from meshinfer.serve.lookup_drafts import LookupDrafts
 from meshinfer.serve.patience import Patience
 from meshinfer.serve.pick import Pick
@@ -41,6 +41,7 @@ MOST_AHEAD = 16
 """Rows of one sequence that may be under way behind its first."""
 
 _ALMOST_SURE = 0.97
+_MOST_LEAST = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class SpeculationOptions:
     trees: bool = False  # all stages take token trees
     most_drafts: int = 48  # in one step, all sequences together
     lookup: bool = True
+    shared_stage: int | None = None  # whose processor the draft model shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,19 @@ class Speculation:
         self.book.clear()
         self._patience.level_s = 0.0
 
+    def horizon(self, sequence: Sequence) -> Horizon:
+        """Which guesses the draft model should make for it. One that is not needed in the end
+        delays the next that is by half of its time; one that is needed saves all of it, in a round
+        trip: so the longer that takes, the less likely guesses are worth their while."""
+        depth = min(MOST_DEPTH, sequence.drafts_allowed)
+        round_trip_s = self._cost.round_trip(1)
+        least = LEAST_REACH
+        if sequence.drafts is None and round_trip_s:
+            least = min(_MOST_LEAST, max(least, self._patience.level_s / round_trip_s))
+        record = self._record(sequence)
+        record.horizon = Horizon(depth, least)
+        return record.horizon
+
     def wants_drafts(self, sequences: int) -> bool:
         """Whether drafts may pay while so many sequences decode: the draft need not work else."""
         groups = self._cost.groups(max(1, sequences))
@@ -243,7 +258,9 @@ class Speculation:
             return None
         if (company.flights + 2) * two > one or not self._patience.level_s:
             return None
-        return max(two, self._patience.level_s)
+        shared = self._options.shared_stage
+        beside_s = 0.0 if shared is None else self._cost.stage_seconds(shared, 1) or 0.0
+        return max(two, self._patience.level_s + beside_s)
 
     def _candidates(self, sequence: Sequence, path: float) -> list[Candidate]:
         return candidates(

@@ -137,6 +137,9 @@ class StepCost:
         factor = min(max((seconds - alone) / (together - alone), least), most)
         self._prompt_factor += (factor - self._prompt_factor) * _FAST_WEIGHT
 
+    def stage_seconds(self, stage: int, tokens: int) -> float | None:
+        return self._stages[stage].seconds(tokens)
+
     def slowest(self, tokens: int) -> float | None:
         """Seconds of the stage that takes longest."""
         found = [stage.seconds(tokens) for stage in self._stages]

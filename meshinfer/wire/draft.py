@@ -38,8 +38,8 @@ MOST_TEMPERATURE = 100.0  # as in a step's rows
 @dataclass(frozen=True, slots=True)
 class DraftText:
     """Known tokens of a sequence from `position` on, in the payload (int32, little-endian): they
-    replace all that was known or guessed from there on where they differ. `depth` is how many
-    tokens ahead guesses are of use, 0: none now."""
+    replace all that was known or guessed from there on where they differ. `depth` and `least` are
+    the Horizon of what is of use."""
 
     epoch: Epoch
     plan: PlanId
@@ -47,6 +47,7 @@ class DraftText:
     position: int
     count: int
     depth: int
+    least: float
     sampling: Sampling  # without its bias
 
 
@@ -77,7 +78,7 @@ def unpack_tokens(payload: memoryview, text: DraftText, vocabulary_size: int) ->
     if not 0 < text.count <= MAX_TEXT_TOKENS or len(payload) != 4 * text.count:
         raise ProtocolViolation("a text for drafts does not have the announced size")
     is_place = 0 <= text.sequence < 2**32 and 0 <= text.position < 2**32
-    if not is_place or not 0 <= text.depth < 2**16:
+    if not is_place or not 0 <= text.depth < 2**16 or not 0 <= text.least <= 1:
         raise ProtocolViolation("a text for drafts at an impossible place")
     _check_sampling(text.sampling)
     tokens: NDArray[np.int32] = np.frombuffer(payload, "<i4")

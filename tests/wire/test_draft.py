@@ -18,7 +18,7 @@ from meshinfer.wire import draft
 from meshinfer.wire.draft import DraftNodes, DraftText
 
 EPOCH, PLAN = Epoch(3, "here"), PlanId("plan")
-TEXT = DraftText(EPOCH, PLAN, sequence=7, position=2, count=3, depth=5, sampling=GREEDY)
+TEXT = DraftText(EPOCH, PLAN, sequence=7, position=2, count=3, depth=5, least=0.25, sampling=GREEDY)
 NEWS = DraftNodes(EPOCH, PLAN, count=2, rows=1, compute_us=31000)
 NODES = [
     (7, DraftNode(number=1, parent=None, position=5, token=9, chance=0.5)),
@@ -58,6 +58,8 @@ def test_tokens_cut_short_or_lengthened(length: int) -> None:
         {"position": 2**32},
         {"depth": -1},
         {"depth": 2**16},
+        {"least": -0.1},
+        {"least": float("nan")},
         {"sampling": Sampling(temperature=-0.1)},
         {"sampling": Sampling(temperature=math.nan)},
         {"sampling": Sampling(temperature=math.inf)},
