@@ -11,7 +11,7 @@ from meshinfer.serve.acceptance import Source
 from meshinfer.serve.candidates import Candidate, best_chain
 from meshinfer.serve.draft_book import DraftBook
 from meshinfer.serve.guess_record import GuessRecord
-from meshinfer.serve.row_choice import Coming, Cycle, RowChoice, waiting_s
+from meshinfer.serve.row_choice import Coming, Cycle, Pace, RowChoice, waiting_s
 from meshinfer.serve.sequence import Sequence
 
 _SLACK = 2.0
@@ -21,6 +21,7 @@ _FASTER, _SLOWER = 0.5, 0.03
 """Of the newest draft step in the time that one takes: who shares a core with a stage is slow while
 that computes, and quick while a step is held back for it."""
 
+_LEAST_REST = 0.2
 _LEAST_REACH = 0.05
 """Behind a guess less likely than that, a draft model hardly goes on."""
 
@@ -32,6 +33,7 @@ class Patience:
         self._book = book
         self._clock = clock
         self._until: float | None = None
+        self._news_at = 0.0
         self.level_s = 0.0  # of one step of the draft model; 0: there is none
 
     def begin_step(self) -> None:
@@ -43,6 +45,7 @@ class Patience:
 
     def observe(self, seconds: float) -> None:
         """A step of the draft model."""
+        self._news_at = self._clock()
         if not self.level_s:
             self.level_s = seconds
         weight = _FASTER if seconds < self.level_s else _SLOWER
@@ -61,8 +64,15 @@ class Patience:
         if not self.level_s or any(self._has_waited(*one) for one in ready):
             return False
         coming = self.coming(ready, pools)
-        wait_s = waiting_s(choice, coming, self.level_s, len(ready), cycle, least_per_s)
-        return self._wait(ready, wait_s)
+        pace = self._pace(is_fresh=any(pools))
+        return self._wait(ready, waiting_s(choice, coming, pace, len(ready), cycle, least_per_s))
+
+    def _pace(self, is_fresh: bool) -> Pace:
+        """What it computes now comes when a level has passed since the last. Where nothing stands
+        behind what is known, that may be of no use: then half a level more on average."""
+        rest_s = self.level_s - (self._clock() - self._news_at)
+        first_s = max(_LEAST_REST * self.level_s, rest_s)
+        return Pace(first_s if is_fresh else first_s + 0.5 * self.level_s, self.level_s)
 
     def coming(
         self,

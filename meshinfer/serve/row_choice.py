@@ -76,16 +76,27 @@ def streamed_per_s(
     return (now.tokens + following) / (cycle_s(sequences + now.drafts) + late_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When a draft model's next guesses come, in seconds from now, and those after them."""
+
+    first_s: float
+    level_s: float
+
+    def until(self, level: int) -> float:
+        return self.first_s + (level - 1) * self.level_s
+
+
 def waiting_s(
     now: RowChoice,
     coming: Sequence[Coming],
-    level_s: float,
+    pace: Pace,
     sequences: int,
     cycle_s: Cycle,
     least_per_s: float,
 ) -> float:
-    """How long to wait for deeper drafts of the sequences in `coming`, each level of which takes
-    `level_s`; 0: the step goes out as it is, which brings `least_per_s`."""
+    """How long to wait for deeper drafts of the sequences in `coming`; 0: the step goes out as it
+    is, which brings `least_per_s`."""
     best_s, best_per_s = 0.0, least_per_s * _WORTH_WAITING
     tokens, reaches = now.tokens, [one.reach for one in coming]
     for level in range(1, _MOST_LEVELS + 1 if coming else 0):
@@ -93,8 +104,7 @@ def waiting_s(
             reaches[index] *= one.chance
             tokens += reaches[index]
         rows = sequences + now.drafts + level * len(coming)
-        # It is in the middle of a level that may be of no use: half a level more on average.
-        per_s = tokens / (cycle_s(rows) + (level + 0.5) * level_s)
+        per_s = tokens / (cycle_s(rows) + pace.until(level))
         if per_s > best_per_s:
-            best_s, best_per_s = level * level_s, per_s
+            best_s, best_per_s = pace.until(level), per_s
     return best_s

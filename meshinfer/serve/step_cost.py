@@ -46,6 +46,10 @@ class StageCost:
         point = self._points.setdefault(_bucket(tokens), _Point(tokens, seconds))
         point.tokens += (tokens - point.tokens) * _WEIGHT
         point.seconds += (seconds - point.seconds) * _WEIGHT
+        for bucket, other in self._points.items():
+            # Fewer tokens never take longer: what was slow once is not believed for ever.
+            if bucket < _bucket(tokens) and other.seconds > point.seconds:
+                other.seconds += (point.seconds - other.seconds) * _WEIGHT
         self._sorted = None
 
     def seconds(self, tokens: int) -> float | None:
