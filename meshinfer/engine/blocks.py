@@ -26,7 +26,7 @@ class BlockCopy:
 
 class SlotMove(NamedTuple):
     """Write the keys and values of one token over those of another, in every layer, after the
-    copies. What one move of a placement writes, no other one reads."""
+    copies. What one move of a placement writes, no later one reads."""
 
     source_block: int
     source_slot: int  # place in the block

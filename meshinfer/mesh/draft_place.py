@@ -1,8 +1,9 @@
 """Where a draft model goes: whole, on a PC that has room left once the large model is placed.
 
-Rooms and the large model's stages enter, a place or the reason for none leaves. Pure. The leader's
-PC is the best place (guesses travel to the leader: no hop), then a PC without a stage, then the one
-with most room left. Nothing is taken from the large model: its stages are not looked at again.
+Rooms and the large model's stages enter, a place or the reason for none leaves. Pure. Best is a PC
+without a stage, whose processor has nothing else to do, and of these the leader's, as guesses
+travel to the leader; then the leader's with its stage, then the one with most room left. Nothing is
+taken from the large model: its stages are not looked at again.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def place_draft(
     best = min(
         fitting,
         key=lambda room: (
-            room.node != leader,
             room.node in with_stage,
+            room.node != leader,
             -left[room.node],
             room.node,
         ),

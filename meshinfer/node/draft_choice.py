@@ -25,14 +25,10 @@ DigestOf = Callable[[ModelFolder], Digest]
 
 @dataclass(frozen=True, slots=True)
 class DraftChoice:
-    """`folder` None: no model drafts, and `why` says why, unless nobody asked for one."""
+    """`shape` None: no model drafts, and `why` says why, unless nobody asked for one."""
 
-    folder: ModelFolder | None
+    shape: ModelShape | None
     why: str = ""
-
-    @property
-    def shape(self) -> ModelShape | None:
-        return None if self.folder is None else self.folder.shape
 
 
 def smallest_draft(
@@ -44,7 +40,7 @@ def smallest_draft(
     wanted = digest_of(target) if fitting else None
     for one in sorted(fitting, key=_weights):
         if digest_of(one) == wanted:
-            return DraftChoice(one)
+            return DraftChoice(one.shape)
     return DraftChoice(
         None,
         f"no model here has the vocabulary of {target.model} and at most {format_bytes(int(most))}",
@@ -60,7 +56,7 @@ def named_draft(target: ModelFolder, draft: ModelFolder, digest_of: DigestOf) ->
             None,
             f"{draft.model} has another vocabulary than {target.model}: its guesses mean others",
         )
-    return DraftChoice(draft)
+    return DraftChoice(draft.shape)
 
 
 def no_draft(target: ModelId, wanted: str, error: str) -> DraftChoice:

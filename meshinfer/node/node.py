@@ -23,7 +23,8 @@ from meshinfer.node.leadership import Leadership
 from meshinfer.node.ring_desk import RingDesk
 from meshinfer.node.seals import Seals
 from meshinfer.node.stage_job import KeeperOptions
-from meshinfer.node.stage_keeper import Fetch, StageKeeper
+from meshinfer.node.part_keeper import Fetch
+from meshinfer.node.stage_keeper import StageKeeper
 from meshinfer.node.stage_runner import StageRunner
 from meshinfer.node.term_tools import Library, PlanFor, TermOptions, TermTools
 from meshinfer.wire.commit import (

@@ -18,73 +18,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from meshinfer.core.draft import DraftTask
 from meshinfer.core.ids import Digest
 from meshinfer.core.together import together
-from meshinfer.engine.compiled_cache import CompiledCache
 from meshinfer.engine.mapped_weights import let_go
-from meshinfer.engine.paged import StageOptions
 from meshinfer.engine.thread import EngineThread
-from meshinfer.errors import MeshInferError, StageFailed
+from meshinfer.errors import MeshInferError
 from meshinfer.link.base import RING
 from meshinfer.link.delayed import HopDelay
 from meshinfer.link.dialer import WebSocketDialer
 from meshinfer.link.identity import load
 from meshinfer.link.server import LinkServer
 from meshinfer.link.trust import Trust
-from meshinfer.node.calibrated_stage import LoadedStage, StageOrder, load_calibrated
 from meshinfer.node.child import ParentPipe
-from meshinfer.node.draft_head import DraftHead, draft_model
+from meshinfer.node.draft_host import draft
 from meshinfer.node.ring_ends import consume, expect_consumer
 from meshinfer.node.stage_job import ring_facts
+from meshinfer.node.stage_loading import load_stage
+from meshinfer.node.stage_orders import Left, next_job, obey
 from meshinfer.serve.draft_priority import lower_own_priority
-from meshinfer.serve.draft_worker import DraftWorker
 from meshinfer.serve.stage_memory import StageMemory
 from meshinfer.serve.stage_worker import StageWorker
 from meshinfer.weights.store import Store
-from meshinfer.wire.child import StageGo, StageJob, StageLeave, StageNews
+from meshinfer.wire.child import StageJob, StageNews
 from meshinfer.wire.commit import StagePhase
 
 log = logging.getLogger(__name__)
-
-
-async def load_stage(
-    engine: EngineThread, job: StageJob, pipe: ParentPipe, head: DraftHead | None = None
-) -> LoadedStage:
-    """Compile, calibrate and test on the engine's thread. Raises StageFailed."""
-    options = StageOptions(
-        device=job.device,
-        precision=job.precision,
-        cache_tokens=job.cache_tokens,
-        threads=job.threads,
-        deterministic=job.deterministic,
-        compiled=CompiledCache(
-            Path(job.state_folder) / "compiled",
-            Path(job.stage_folder).name + (head.mark if head else ""),
-        ),
-        trees=head is None,  # a draft model computes its branches as sequences
-    )
-    order = StageOrder(
-        xml=Path(job.stage_folder) / "openvino_model.xml",
-        options=options,
-        choice=job.configuration,
-        records=Path(job.state_folder) / "calibration",
-        probe=Path(job.probe_folder) if job.probe_folder and head is None else None,
-        change=head.model if head else None,
-    )
-
-    def tell(phase: StagePhase, progress: float) -> None:
-        pipe.send(StageNews(phase, progress))
-
-    loaded = await load_calibrated(engine, order, tell)
-    shape = loaded.stage.shape
-    if shape.input_width != job.input_width:
-        raise StageFailed(
-            f"The stage takes {shape.input_width} numbers a token, but the plan says "
-            f"{job.input_width}.",
-            "Pull the model again: it was described by another version.",
-        )
-    return loaded
 
 
 async def serve(job: StageJob, pipe: ParentPipe) -> None:
@@ -110,28 +68,6 @@ async def serve(job: StageJob, pipe: ParentPipe) -> None:
         await engine.close()
 
 
-async def draft(job: StageJob, task: DraftTask, pipe: ParentPipe) -> None:
-    """One plan. Ends by PeerLost when the leader or the agent is gone, by StageFailed."""
-    trust = Trust(load(Path(job.state_folder)))
-    engine = EngineThread()
-    dialer = WebSocketDialer(trust)
-    try:
-        head = DraftHead(task)
-        loaded = await load_stage(engine, job, pipe, head)
-        ready = StageNews(StagePhase.READY, 1.0, calibration=loaded.report.to_text())
-        worker = DraftWorker(loaded.stage, engine, draft_model(job, task, head), time.monotonic)
-        pipe.send(ready)
-        late = HopDelay(trust.identity.node, job.hop_delay_s).dialer(dialer)
-        link = await consume(late, ring_facts(job), 0, job.producer, job.producer_addresses)
-        pipe.send(replace(ready, phase=StagePhase.SERVING))
-        await together(worker.run(link), obey(pipe, asyncio.Event()))
-    except Left:
-        return
-    finally:
-        await dialer.close()
-        await engine.close()
-
-
 async def one_plan(
     job: StageJob, pipe: ParentPipe, trust: Trust, worker: StageWorker, ready: StageNews
 ) -> StageNews:
@@ -152,28 +88,6 @@ async def one_plan(
     except MeshInferError as error:
         return failure(error)
     raise AssertionError("a ring never ends by itself")
-
-
-class Left(Exception):
-    """The agent took the stage out of its plan."""
-
-
-async def obey(pipe: ParentPipe, go: asyncio.Event) -> None:
-    """Raises Left; PeerLost when the agent is gone."""
-    while True:
-        match await pipe.receive():
-            case StageGo():
-                go.set()
-            case StageLeave():
-                raise Left
-
-
-async def next_job(pipe: ParentPipe) -> StageJob:
-    """Of the same stage: the agent sees to that. Raises PeerLost when it is gone."""
-    while True:
-        message = await pipe.receive()
-        if isinstance(message, StageJob):
-            return message
 
 
 async def join_ring(

@@ -8,28 +8,24 @@ memory when a new one loads.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import Epoch, NodeId, PlanId
-from meshinfer.core.model import StageManifest
 from meshinfer.core.plan import Plan, StagePlan
-from meshinfer.core.seal import Seal
 from meshinfer.core.together import together
 from meshinfer.core.units import format_bytes
-from meshinfer.engine.calibration_input import PROBE_FILE
-from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady, PeerLost, StageFailed
-from meshinfer.mesh.atomic_file import replace_bytes
+from meshinfer.errors import MeshInferError, NotEnoughMemory, NotReady, PeerLost
 from meshinfer.node.held_plan import HeldPlan, StagePart
+from meshinfer.node.part_keeper import Fetch, PartKeeper, SentStage
 from meshinfer.node.seals import Seals
 from meshinfer.node.stage_job import KeeperOptions, draft_job, stage_job
 from meshinfer.node.stage_runner import StageRunner
-from meshinfer.wire.child import StageJob, StageNews
+from meshinfer.wire.child import StageJob
 from meshinfer.wire.commit import (
     Activate,
     Declined,
@@ -38,7 +34,6 @@ from meshinfer.wire.commit import (
     Prepare,
     Prepared,
     Retire,
-    StagePhase,
 )
 
 REPORT_EVERY_S = 1.0
@@ -57,19 +52,6 @@ class LeaseHolder(Protocol):
     async def send(self, node: NodeId, message: object) -> None: ...
 
 
-Fetch = Callable[[StageManifest, tuple[NodeId, ...], Callable[[int, int], None]], Awaitable[Path]]
-"""Have a stage's files on disk, verified; tells (done, total) bytes as it goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """What the leader sent of one stage."""
-
-    manifest: StageManifest
-    seal: Seal
-    probe: bytes
-
-
 class StageKeeper:
     """`room` tells the bytes that stages may use here now; `fetch` has the files brought."""
 
@@ -83,9 +65,9 @@ class StageKeeper:
         options: KeeperOptions,
     ) -> None:
         self._mesh = mesh
-        self._runner = runner
-        self._fetch = fetch
-        self._seals = seals
+        self._parts = PartKeeper(
+            self._answer, runner, fetch, seals, Path(options.state_folder) / "calibration"
+        )
         self._room = room
         self._options = options
         self._commands: asyncio.Queue[tuple[NodeId, object]] = asyncio.Queue()
@@ -175,9 +157,9 @@ class StageKeeper:
         try:
             view = self._mesh.view
             job = draft_job(held.prepared, held.leader, message.task, self._options, view)
-            part = StagePart(held, job)
-            stage = _Stage(message.manifest, message.seal, message.probe)
-            await self._serve_part(part, stage, message.sources, _at_once())
+            sent = SentStage(message.manifest, message.seal, message.probe, message.sources)
+            check = partial(self._check_room, held.plan)
+            await self._parts.serve(StagePart(held, job), sent, _at_once(), check)
         except MeshInferError as error:
             log.warning("the draft model ended here: %s", error)
 
@@ -190,10 +172,9 @@ class StageKeeper:
             )
             await together(
                 *[
-                    self._serve_part(
+                    self._parts.serve(
                         StagePart(held, job),
-                        _Stage(manifest, seal, probe),
-                        message.sources,
+                        SentStage(manifest, seal, probe, message.sources),
                         held.go,
                     )
                     for job, manifest, seal, probe in list(stages)
@@ -203,41 +184,6 @@ class StageKeeper:
             log.warning("plan %s ended here: %s", held.plan.id, error)
         except ValueError:
             log.exception("plan %s: the leader sent other stages than planned", held.plan.id)
-
-    async def _serve_part(
-        self, part: StagePart, stage: _Stage, sources: tuple[NodeId, ...], go: asyncio.Event
-    ) -> None:
-        """Check, fetch, load, run; whatever ends it is told to the leader."""
-        try:
-            self._seals.signer(stage.manifest.digest, stage.seal)
-            await together(self._keep_reporting(part), self._run_part(part, stage, sources, go))
-        except MeshInferError as error:
-            await self._report_failure(part, error)
-            raise
-        except Exception as bug:
-            # outermost frame of a stage: a bug in one must not end the agent
-            log.exception("stage %d failed in an unexpected way", part.job.stage)
-            failure = StageFailed("An unexpected error; the log of this PC has the details.")
-            await self._report_failure(part, failure)
-            raise failure from bug
-
-    async def _report_failure(self, part: StagePart, error: MeshInferError) -> None:
-        part.note(StageNews(StagePhase.FAILED, 0.0, error.code, str(error)[:1000]))
-        await self._answer(part.held.leader, part.report)
-
-    async def _run_part(
-        self, part: StagePart, stage: _Stage, sources: tuple[NodeId, ...], go: asyncio.Event
-    ) -> None:
-        def fetched(done: int, total: int) -> None:
-            part.note(StageNews(StagePhase.FETCHING, done / max(1, total)))
-
-        folder = await self._fetch(stage.manifest, sources, fetched)
-        if part.job.draft is not None:
-            self._check_room(part.held.plan)
-        part.note(StageNews(StagePhase.LOADING, 0.0))
-        probe = await asyncio.to_thread(self._keep_probe, stage)
-        job = replace(part.job, stage_folder=str(folder), probe_folder=probe)
-        await self._runner.run(job, go, part.note)
 
     def _check_room(self, plan: Plan) -> None:
         """The draft model comes last: it gets what is left. Raises NotEnoughMemory."""
@@ -249,28 +195,6 @@ class StageKeeper:
                 f"The draft model needs {format_bytes(own)} here, which is more than is left of "
                 f"{format_bytes(self._room())}."
             )
-
-    def _keep_probe(self, stage: _Stage) -> str:
-        """The folder of the stage's probe; empty when there is none, or no room for it."""
-        if not stage.probe:
-            return ""
-        folder = Path(self._options.state_folder) / "calibration" / stage.manifest.digest[:24]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            replace_bytes(folder / PROBE_FILE, stage.probe)
-        except OSError as error:
-            log.warning("a stage is calibrated without its probe: %s", error)
-            return ""
-        return str(folder)
-
-    async def _keep_reporting(self, part: StagePart) -> None:
-        """News at once, and the newest again every second: silence then means trouble."""
-        while True:
-            await self._answer(part.held.leader, part.report)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REPORT_EVERY_S):
-                    await part.changed.wait()
-            part.changed.clear()
 
     async def _answer(self, leader: NodeId, message: object) -> None:
         try:

@@ -187,7 +187,7 @@ def _check_counts(frame: StepFrame) -> None:
 def _masks(
     entries: list[tuple[Any, ...]], payload: memoryview, start: int, size: int
 ) -> tuple[list[bytes], int]:
-    """The mask of each row (empty where it has none), and where the activation begins."""
+    """The mask of each row (empty where it has none), and where what follows them begins."""
     masks = []
     for entry in entries:
         count, logits, flag = entry[2], entry[3], entry[-3]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshinfer.engine.blocks import BlockCopy
+from meshinfer.engine.blocks import BlockCopy, SlotMove
 from meshinfer.engine.cache_tensors import DeviceMemory, HostMemory, allocate
 from meshinfer.errors import StageFailed
 
@@ -143,3 +143,57 @@ def test_host_blocks_are_copied_bit_for_bit(name: str) -> None:
     memory.copy_block(tensor, 0, 2)
     np.testing.assert_array_equal(bits[2], bits[0])
     assert (bits[1] != bits[0]).all()
+
+
+CPU = {"key_cache_0": (None, 2, 4, 5), "value_cache_0": (None, 2, 4, 5)}
+"""As the CPU plugin lays out f32 and bf16; a u8 cache by token has wider rows."""
+
+
+@pytest.mark.parametrize(
+    ("keys", "moves"),
+    [
+        ((None, 2, 4, 5), True),
+        ((None, 2, 4, 13), True),  # u8 by token: scales in the rows
+        ((None, 2, 12, 5), False),  # u8 by channel: scales behind the tokens
+    ],
+)
+def test_slots_move_where_keys_lie_as_rows(keys: tuple[int | None, ...], moves: bool) -> None:
+    compiled = Compiled(key_cache_0=keys, value_cache_0=CPU["value_cache_0"])
+    memory = DeviceMemory(Context(), None, Region)
+    assert not allocate(compiled, memory, tokens=8).moves_slots
+    assert allocate(compiled, Plain(), tokens=8).moves_slots == moves
+
+
+def test_a_cache_whose_slots_stay_refuses_moves_but_not_none_of_them() -> None:
+    cache = allocate(GPU, DeviceMemory(Context(), None, Region), tokens=16)
+    cache.move_slots(())
+    with pytest.raises(StageFailed, match="cannot be moved"):
+        cache.move_slots([SlotMove(0, 1, 0, 0)])
+
+
+class Plain(HostMemory):
+    """Of the host, without OpenVINO."""
+
+    def create(self, element_type: Any, shape: list[int]) -> Any:
+        return np.zeros(shape, np.uint16)
+
+
+@pytest.mark.openvino
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [("f32", np.uint32), ("bf16", np.uint16), ("f16", np.uint16), ("u8", np.uint8)],
+)
+def test_host_slots_move_bit_for_bit(name: str, bits: Any) -> None:
+    import openvino as ov
+
+    memory = HostMemory()
+    tensor = memory.create(getattr(ov.Type, name), [3, 2, 4, 5])
+    cells = tensor.data.view(bits)
+    cells[:] = np.arange(cells.size).reshape(cells.shape)
+    expected = cells.copy()
+    moves = [SlotMove(0, 2, 0, 1), SlotMove(0, 3, 0, 2), SlotMove(2, 1, 0, 3), SlotMove(2, 3, 1, 0)]
+    for move in moves:  # one behind the other, as the text has it
+        block, slot = move.source_block, move.source_slot
+        expected[move.target_block, :, move.target_slot] = expected[block, :, slot]
+    memory.move_slots(tensor, np.array(moves, np.intp).T)
+    np.testing.assert_array_equal(tensor.data.view(bits), expected)

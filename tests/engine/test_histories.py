@@ -40,7 +40,9 @@ class Model:
         rest = list(step.tokens)
         for row in step.rows:
             source = row.sequence if row.fork_from is None else row.fork_from
-            kept = before.get(source, [])[: row.position]
+            kept = before.get(source, [])
+            moved = [kept[slot] for slot in row.kept]
+            kept = kept[: row.position - len(moved)] + moved
             self.lists[row.sequence] = kept + rest[: row.count]
             rest = rest[row.count :]
 
@@ -57,9 +59,14 @@ def steps(draw: st.DrawFn, model: Model, number: int) -> Step:
             source = fork = draw(st.sampled_from(present))
         length = len(model.lists.get(source, []))
         position = draw(st.one_of(st.just(length), st.integers(0, length)))
+        kept: tuple[int, ...] = ()
+        if fork is None and position < length:
+            slots = st.integers(position, length - 1)
+            kept = tuple(sorted(draw(st.frozensets(slots, max_size=3))))
+            position += len(kept)
         most = min(CONTEXT - position, draw(st.sampled_from([1, 4, 130])))
         count = draw(st.integers(min(1, most), most))
-        rows.append(Row(sequence, position, count, min(count, 1), fork_from=fork))
+        rows.append(Row(sequence, position, count, min(count, 1), fork_from=fork, kept=kept))
     total = sum(row.count for row in rows)
     first = draw(st.integers(0, 1000))
     return Step(number, tuple(rows), tuple(range(first, first + total)), released)
@@ -96,6 +103,22 @@ def test_draw_rows_see_the_tokens_up_to_their_own() -> None:
     assert [one.prompt_length for one in drawn] == [2, 2, 2, 0]
     assert [one.sampling for one in drawn] == [PENALISED] * 3 + [GREEDY]
     assert drawn[3].tokens is None  # no penalty, no tokens
+
+
+def test_draw_rows_of_a_tree_see_their_own_path() -> None:
+    histories = known((1, [5, 6]), (2, [7]))
+    parents = (-1, 0, 0, 2)
+    rows = (Row(1, 2, 4, 4, PENALISED, parents=parents), Row(2, 1, 2, 2, parents=(-1, 0)))
+    step = Step(1, rows, (10, 11, 12, 13, 20, 21))
+    histories.apply(step)
+    drawn = histories.draw_rows(step)
+    assert [one.position for one in drawn] == [3, 4, 4, 5, 2, 3]
+    seen = [one.tokens.tolist() for one in drawn if one.tokens is not None]
+    assert seen == [[5, 6, 10], [5, 6, 10, 11], [5, 6, 10, 12], [5, 6, 10, 12, 13]]
+    assert histories.tokens(1).tolist() == [5, 6, 10, 11, 12, 13]  # in the order of slots
+    accepted = Step(2, (Row(1, 5, 1, 1, kept=(4, 5)),), (14,))
+    histories.apply(accepted)
+    assert histories.tokens(1).tolist() == [5, 6, 10, 12, 13, 14]
 
 
 def test_rows_without_penalties_bring_no_tokens() -> None:
@@ -136,6 +159,9 @@ def test_released_sequences_are_forgotten_before_the_step_and_unknown_ones_ignor
         ((Row(9, 1, 1, 1, fork_from=8),), "sequence 8, of which 0"),
         ((Row(1, 3, CONTEXT - 2, 1),), "would have 401 tokens; the context has 400"),
         ((Row(1, 3, 1, 1), Row(1, 3, 1, 1)), "two rows"),
+        ((Row(1, 3, 1, 1, kept=(3,)),), "builds on 4 tokens of sequence 1, of which 3"),
+        ((Row(1, 3, 1, 1, kept=(2, 1)),), "malformed"),
+        ((Row(1, 3, 2, 2, parents=(-1, 1)),), "malformed"),
         ((Row(1, 3, 1, 2),), "malformed"),
         ((Row(1, -1, 1, 1),), "malformed"),
     ],

@@ -12,7 +12,7 @@ from openvino import opset13 as ops
 
 from meshinfer.core.model import UnitRange
 from meshinfer.engine.ports import Ports, read_ports
-from meshinfer.engine.transform import PAGED_INPUTS, WANTED_INPUT, transform
+from meshinfer.engine.transform import BIAS_INPUTS, PAGED_INPUTS, WANTED_INPUT, transform
 from meshinfer.errors import StageFailed
 from meshinfer.weights.cut import cut
 from tests.weights.tiny import tiny_model
@@ -63,6 +63,23 @@ def test_a_paged_stage_takes_blocks_and_gives_wanted_rows(tiny_xml: Path) -> Non
     assert inputs_of(graph) == {"inputs_embeds", WANTED_INPUT, *PAGED_INPUTS, *caches, *positions}
     assert list(graph.input("inputs_embeds").get_partial_shape())[1].get_length() == 64
     assert not graph.get_sinks()
+
+
+@pytest.mark.parametrize(
+    ("trees", "units", "there"),
+    [
+        (True, (3, 6), True),
+        (True, (0, 3), True),
+        (True, (5, 6), False),
+        (False, (3, 6), False),
+    ],
+)
+def test_a_stage_with_attention_takes_trees_where_they_are_wanted(
+    tiny_xml: Path, trees: bool, units: tuple[int, int], there: bool
+) -> None:
+    graph = cut(tiny_xml, UnitRange(*units))
+    transform(graph, read_ports(graph), "f32", trees)
+    assert inputs_of(graph) & set(BIAS_INPUTS) == (set(BIAS_INPUTS) if there else set())
 
 
 @pytest.mark.parametrize("units", [(2, 3), (1, 4)])

@@ -76,5 +76,5 @@ def test_all_that_a_pc_holds_fits(sizes: list[int], weights: list[int], leader: 
     assert isinstance(found, DraftPlan) == (max(free) >= 84)
     if isinstance(found, DraftPlan):
         assert free[names.index(found.stage.node)] >= 84
-        if leader < len(sizes) and free[leader] >= 84:
+        if leader < len(sizes) and free[leader] >= 84 and names[leader] not in held:
             assert found.stage.node == names[leader]

@@ -25,6 +25,7 @@ from meshinfer.engine.grammar import GrammarCompiler
 from meshinfer.engine.thread import EngineThread
 from meshinfer.engine.toy import ToyModel, ToyStage
 from meshinfer.engine.toy_tokenizer import BEGIN_TOKEN, END_TOKEN, ByteTokenizer
+from meshinfer.errors import StageFailed
 from meshinfer.link.base import MESH, RING
 from meshinfer.link.identity import found
 from meshinfer.link.memory import MemoryDialer, MemoryNetwork
@@ -40,6 +41,7 @@ from meshinfer.node.ring_ends import ExpectedConsumer, consume
 from meshinfer.node.stage_job import KeeperOptions, ring_facts
 from meshinfer.node.stage_runner import Tell
 from meshinfer.node.term_tools import TermOptions
+from meshinfer.serve.draft_worker import DraftModel, DraftWorker
 from meshinfer.serve.encoder import ThreadedEncoder
 from meshinfer.serve.inbox import Encoder, Language
 from meshinfer.serve.stage_memory import StageMemory
@@ -48,6 +50,7 @@ from meshinfer.wire.child import StageJob, StageNews
 from meshinfer.wire.commit import StagePhase
 
 TOY = ToyModel(layers=6, hidden_size=8, vocabulary_size=258, seed=5)
+DRAFT_ID = ModelId("toy-draft")
 TOY_ID = ModelId("toy")
 MEMORY = 1 << 30
 FAST = MeshTiming(
@@ -122,12 +125,15 @@ class ToyLibrary:
         return 7
 
     speculates = True
+    has_draft = False
 
     async def draft(self, model: ModelId) -> DraftChoice:
-        return DraftChoice(None)
+        if not self.has_draft:
+            return DraftChoice(None)
+        return DraftChoice(replace(TOY.shape(), model=DRAFT_ID, context_length=1024))
 
     async def draft_task(self, model: ModelId) -> DraftTask:
-        return DraftTask(256, (END_TOKEN,), ())
+        return DraftTask(TOY.vocabulary_size, (END_TOKEN,), ())
 
     def close(self) -> None:
         self._encoder.close()
@@ -141,8 +147,11 @@ class ToyRunner:
         self._dialer = dialer
         self._node = node
         self.stages: list[ToyStage] = []
+        self.draft_faults: list[StageFailed] = []  # what the next drafts fail with
 
     async def run(self, job: StageJob, go: asyncio.Event, tell: Tell) -> None:
+        if job.draft is not None:
+            await self._draft(job, job.draft, tell)
         first, end = (int(word) for word in Path(job.stage_folder).name.split("-"))
         stage = ToyStage(UnitRange(first, end), TOY, job.cache_tokens, block_size=32)
         facts = ring_facts(job)
@@ -166,6 +175,28 @@ class ToyRunner:
             self.stages.remove(stage)
             await engine.close()
 
+    async def _draft(self, job: StageJob, task: DraftTask, tell: Tell) -> None:
+        """The same toy guesses what the toy will say."""
+        if self.draft_faults:
+            raise self.draft_faults.pop(0)
+        stage = ToyStage(UnitRange(0, len(TOY.shape().units)), TOY, job.cache_tokens, block_size=32)
+        model = DraftModel(
+            epoch=job.epoch,
+            plan=job.plan,
+            vocabulary_size=task.vocabulary_size,
+            context_length=job.context_length,
+            ends=frozenset(task.ends),
+        )
+        engine = EngineThread()
+        try:
+            tell(StageNews(StagePhase.READY, 1.0))
+            addresses = job.producer_addresses
+            link = await consume(self._dialer, ring_facts(job), 0, job.producer, addresses)
+            tell(StageNews(StagePhase.SERVING, 1.0))
+            await DraftWorker(stage, engine, model, time.monotonic).run(link)
+        finally:
+            await engine.close()
+
 
 @dataclass(slots=True)
 class ToyNode:
@@ -181,6 +212,8 @@ class ToyNode:
 
 class ToyFleet:
     """Start and stop PCs, ask questions, wait for states. Every wait has a deadline."""
+
+    has_draft = False  # of PCs that start from now on
 
     def __init__(self, state_dir: Path) -> None:
         self.network = MemoryNetwork()
@@ -207,6 +240,7 @@ class ToyFleet:
         seeds = tuple(Address(other, 1) for other in self.nodes)
         mesh = Mesh(me, dialer, world, FAST, seeds=seeds)
         library = ToyLibrary()
+        library.has_draft = self.has_draft
         runner = ToyRunner(self.network, dialer, node_id)
 
         async def fetch(manifest: StageManifest, sources: object, tell: object) -> Path:

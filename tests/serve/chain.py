@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -74,6 +74,7 @@ class Chain:
         self.statistics: RingStatistics
         self.loop: asyncio.Task[None]
         self.speculation: Speculation  # with a draft
+        self.sent: Callable[[], None] = lambda: None  # steps went out
 
 
 @asynccontextmanager
@@ -99,49 +100,27 @@ async def running_chain(
     cost = StepCost(len(ranges))
     speculation = None
     if draft is not None:
-        # As if each step took 20 ms: drafts pay, and so does waiting for them.
-        cost = StepCost(len(ranges), [[(1, 0.02), (256, 0.03)]] * len(ranges))
-        speculation = Speculation(cost, SpeculationOptions(trees), time.monotonic)
+        cost, speculation = _eager(len(ranges), trees)
     limits = SchedulerLimits(cache_tokens, 16, StepLimits(step_tokens=64))
     scheduler = Scheduler(limits, cost, speculation)
     statistics = RingStatistics(len(ranges), time.monotonic)
     ring = LeaderRing(edges[0][0], edges[-1][1], facts, time.monotonic)
     observers = (statistics.record,) if draft else (cost.take, statistics.record)
-    channel: DraftChannel | None = None
-
-    def tell_draft() -> None:
-        if channel is not None:
-            channel.notice()
-
-    loop = DecodeLoop(scheduler, ring, observers, patience_s, tell_draft)
+    loop = DecodeLoop(scheduler, ring, observers, patience_s, lambda: chain.sent())
     language = Language({i: bytes([i]) for i in range(256)}, {0}, {0}, CONTEXT)
     inbox = Inbox(ByteEncoder(), language, scheduler, loop.wake, time.monotonic)
     chain = Chain(inbox, scheduler, stages, [edge[1] for edge in edges])
     chain.statistics = statistics
     chain.memories = memories or [StageMemory(one, CONTEXT, time.monotonic) for one in stages]
-    workers = [
-        asyncio.create_task(
-            StageWorker(memory, engine, own, index, time.monotonic).run(
-                edges[index][1], edges[index + 1][0]
-            )
-        )
-        for index, (memory, engine, own) in enumerate(
-            zip(chain.memories, engines, own_facts, strict=True)
-        )
-    ]
+    workers = _workers(chain, engines, own_facts, edges)
     chain.loop = asyncio.create_task(loop.run(inbox))
     if draft is not None and speculation is not None:
         chain.speculation = speculation
-        ours, theirs = memory_pair("ring")
-        link = DraftLink(ours, DraftFacts(facts.epoch, facts.plan, 256))
-        channel = DraftChannel(scheduler, speculation, link, loop.wake)
-        stage = ToyStage(UnitRange(0, len(draft.shape().units)), draft, 4096)
+        edges.append(memory_pair("ring"))
         engines.append(EngineThread())
-        edges.append((ours, theirs))
-        chain.links.append(theirs)
-        model = DraftModel(facts.epoch, facts.plan, 256, CONTEXT, frozenset({0}))
-        worker = DraftWorker(stage, engines[-1], model, time.monotonic)
-        workers += [asyncio.create_task(channel.run()), asyncio.create_task(worker.run(theirs))]
+        channel, worker = _drafting(chain, loop, draft, edges[-1], engines[-1])
+        chain.sent = channel.notice
+        workers += [asyncio.create_task(channel.run()), asyncio.create_task(worker)]
     try:
         yield chain
     finally:
@@ -154,6 +133,48 @@ async def running_chain(
             await edge[1].close()
         for engine in engines:
             await engine.close()
+
+
+def _workers(
+    chain: Chain,
+    engines: list[EngineThread],
+    facts: list[RingFacts],
+    edges: list[tuple[MemoryLink, MemoryLink]],
+) -> list[asyncio.Task[None]]:
+    return [
+        asyncio.create_task(
+            StageWorker(memory, engine, own, index, time.monotonic).run(
+                edges[index][1], edges[index + 1][0]
+            )
+        )
+        for index, (memory, engine, own) in enumerate(
+            zip(chain.memories, engines, facts, strict=True)
+        )
+    ]
+
+
+def _eager(stages: int, trees: bool) -> tuple[StepCost, Speculation]:
+    """As if each step took 20 ms: drafts pay, and so does waiting for them."""
+    cost = StepCost(stages, [[(1, 0.02), (256, 0.03)]] * stages)
+    return cost, Speculation(cost, SpeculationOptions(trees), time.monotonic)
+
+
+def _drafting(
+    chain: Chain,
+    loop: DecodeLoop,
+    draft: ToyModel,
+    link: tuple[MemoryLink, MemoryLink],
+    engine: EngineThread,
+) -> tuple[DraftChannel, Coroutine[None, None, None]]:
+    """Both ends of the conversation with a draft model."""
+    ours, theirs = link
+    chain.links.append(theirs)
+    epoch, plan = Epoch(1, NodeId("leader")), PlanId("p")
+    peer = DraftLink(ours, DraftFacts(epoch, plan, 256))
+    channel = DraftChannel(chain.scheduler, chain.speculation, peer, loop.wake)
+    stage = ToyStage(UnitRange(0, len(draft.shape().units)), draft, 4096)
+    model = DraftModel(epoch, plan, 256, CONTEXT, frozenset({0}))
+    return channel, DraftWorker(stage, engine, model, time.monotonic).run(theirs)
 
 
 def request(prompt: str, max_tokens: int = 12, sampling: Sampling = GREEDY) -> GenerationRequest:

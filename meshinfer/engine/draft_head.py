@@ -14,8 +14,6 @@ from meshinfer.engine.head_trim import kept_tokens, trimmed
 from meshinfer.engine.openvino_error import openvino_errors
 from meshinfer.engine.ports import read_ports
 from meshinfer.errors import StageFailed
-from meshinfer.serve.draft_worker import DraftModel
-from meshinfer.wire.child import StageJob
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +47,3 @@ class DraftHead:
             return whole
         self.columns = columns
         return smaller
-
-
-def draft_model(job: StageJob, task: DraftTask, head: DraftHead) -> DraftModel:
-    """What the worker must know; after the model was loaded."""
-    return DraftModel(
-        epoch=job.epoch,
-        plan=job.plan,
-        vocabulary_size=task.vocabulary_size,
-        context_length=job.context_length,
-        ends=frozenset(task.ends),
-        columns=head.columns,
-    )
