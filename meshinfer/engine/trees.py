@@ -43,14 +43,6 @@ def path(parents: Parents, place: int) -> list[int]:
     return found[::-1]
 
 
-def trunk(parents: Parents) -> int:
-    """How many of the first tokens follow each other as text does."""
-    for place, parent in enumerate(parents):
-        if parent != place - 1:
-            return place
-    return len(parents)
-
-
 def visible(parents: Parents) -> NDArray[np.uint8]:
     """[count, count]: 1 where the token of the row sees that of the column, itself included."""
     seen = np.eye(len(parents), dtype=np.uint8)

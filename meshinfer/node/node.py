@@ -20,10 +20,10 @@ from meshinfer.node.door import NodeDoor
 from meshinfer.node.forward import ForwardDesk, ForwardDoor
 from meshinfer.node.leader_term import LeaderTerm
 from meshinfer.node.leadership import Leadership
+from meshinfer.node.part_keeper import Fetch
 from meshinfer.node.ring_desk import RingDesk
 from meshinfer.node.seals import Seals
 from meshinfer.node.stage_job import KeeperOptions
-from meshinfer.node.part_keeper import Fetch
 from meshinfer.node.stage_keeper import StageKeeper
 from meshinfer.node.stage_runner import StageRunner
 from meshinfer.node.term_tools import Library, PlanFor, TermOptions, TermTools

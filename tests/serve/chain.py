@@ -124,15 +124,22 @@ async def running_chain(
     try:
         yield chain
     finally:
-        tasks = [chain.loop, *workers]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for edge in edges:
-            await edge[0].close()
-            await edge[1].close()
-        for engine in engines:
-            await engine.close()
+        await _ended([chain.loop, *workers], edges, engines)
+
+
+async def _ended(
+    tasks: list[asyncio.Task[None]],
+    edges: list[tuple[MemoryLink, MemoryLink]],
+    engines: list[EngineThread],
+) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for edge in edges:
+        await edge[0].close()
+        await edge[1].close()
+    for engine in engines:
+        await engine.close()
 
 
 def _workers(
