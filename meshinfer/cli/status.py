@@ -130,7 +130,22 @@ def stages_table(document: dict[str, Any]) -> str:
     ]
     wire = (document.get("serving") or {}).get("wire_ms")
     tail = f"\n{wire:.2f} ms a hop on the wire" if wire is not None else ""
-    return f"{plan['kind']}: {plan['why']}\n{table(heads, rows)}{tail}"
+    return f"{plan['kind']}: {plan['why']}\n{table(heads, rows)}{tail}{_draft(plan, names)}"
+
+
+def _draft(plan: dict[str, Any], names: dict[str, str]) -> str:
+    """A line about the model that guesses ahead, or why there is none; nothing when none was
+    asked for."""
+    draft = plan.get("draft") or {}
+    why = draft.get("why", "")
+    if not draft.get("node"):
+        return f"\nNo draft model: {why.rstrip('.')}." if why else ""
+    name = names.get(draft["node"], draft["node"][:8])
+    told = f" ({why})" if why else ""
+    return (
+        f"\ndraft model: {draft['model']} on {name} ({draft['device']}), "
+        f"{format_bytes(draft['bytes'])}, {draft['state']}{told}"
+    )
 
 
 def _phase(stage: dict[str, Any]) -> str:

@@ -6,12 +6,14 @@ digest of what their tokenizers say, not by names. Blocks; called in a worker th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from meshinfer.core.ids import Digest, ModelId
 from meshinfer.core.model import ModelShape, UnitRange
 from meshinfer.core.units import format_bytes
+from meshinfer.errors import StageFailed
 from meshinfer.weights.folder import ModelFolder
 
 MOST_SHARE = 0.45
@@ -21,6 +23,9 @@ AUTO, NO_DRAFT, OFF = "auto", "none", "off"
 """The words of `up --draft` beside a model's name; `off`: nothing is guessed at all."""
 
 DigestOf = Callable[[ModelFolder], Digest]
+"""Raises StageFailed: its tokenizer cannot be read."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,11 @@ def smallest_draft(
     fitting = [one for one in folders if one.model != target.model and _weights(one) <= most]
     wanted = digest_of(target) if fitting else None
     for one in sorted(fitting, key=_weights):
-        if digest_of(one) == wanted:
-            return DraftChoice(one.shape)
+        try:
+            if digest_of(one) == wanted:
+                return DraftChoice(one.shape)
+        except StageFailed as error:  # its tokenizer cannot be read: another may still do
+            log.warning("%s cannot draft: %s", one.model, error)
     return DraftChoice(
         None,
         f"no model here has the vocabulary of {target.model} and at most {format_bytes(int(most))}",
@@ -61,7 +69,9 @@ def named_draft(target: ModelFolder, draft: ModelFolder, digest_of: DigestOf) ->
 
 def no_draft(target: ModelId, wanted: str, error: str) -> DraftChoice:
     """The wanted one cannot be had."""
-    return DraftChoice(None, f"{wanted}, to draft for {target}, is not here: {error}")
+    if wanted == AUTO:
+        return DraftChoice(None, f"no model here could be compared with {target}: {error}")
+    return DraftChoice(None, f"{wanted}, to draft for {target}, cannot be had: {error}")
 
 
 def _weights(folder: ModelFolder) -> int:

@@ -71,6 +71,7 @@ class DraftCommit:
         """Bind its PC to the plan, if no stage does. Raises PeerLost, TimedOut, its refusal."""
         if self.has_stage:
             return
+        self._forget_replies()
         await self._mesh.send(self.node, Prepare(self._plan, shape))
         try:
             async with asyncio.timeout(PREPARE_PATIENCE_S):
@@ -86,6 +87,7 @@ class DraftCommit:
         """Until it is tested and dials. Raises PeerLost, TimedOut, what it failed with."""
         plan = self._plan
         self.report = self.error = None
+        self._forget_replies()
         await self._mesh.send(
             self.node,
             LoadDraft(
@@ -111,6 +113,11 @@ class DraftCommit:
         if not self.has_stage:
             plan = self._plan
             await self._mesh.send(self.node, Retire(plan.epoch, plan.id, why[:500]))
+
+    def _forget_replies(self) -> None:
+        """What an earlier try said last, as why it failed, answers nothing that is asked now."""
+        while not self._replies.empty():
+            self._replies.get_nowait()
 
     async def _follow(self) -> None:
         try:

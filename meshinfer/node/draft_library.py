@@ -20,10 +20,11 @@ from meshinfer.node.draft_choice import (
     no_draft,
     smallest_draft,
 )
+from meshinfer.node.term_tools import Tell
 from meshinfer.weights.folder import ModelFolder, find_folder, list_folders
 
-Fetch = Callable[[ModelId], Awaitable[object]]
-"""Have a model on the disk; raises when it cannot be had."""
+Fetch = Callable[[ModelId, Tell], Awaitable[object]]
+"""Have a model on the disk; raises MeshInferError when it cannot be had."""
 
 
 class DraftLibrary:
@@ -33,6 +34,7 @@ class DraftLibrary:
         self._models = models
         self._wanted = wanted
         self._fetch = fetch
+        self._tried = False
         self._digests: dict[tuple[str, int], Digest] = {}
 
     @property
@@ -40,13 +42,13 @@ class DraftLibrary:
         """Whether anything may be guessed at all."""
         return self._wanted != OFF
 
-    async def choose(self, model: ModelId) -> DraftChoice:
+    async def choose(self, model: ModelId, tell: Tell) -> DraftChoice:
         """Never raises for a draft that cannot be: answers do not depend on it."""
         if self._wanted in (NO_DRAFT, OFF):
             return DraftChoice(None)
         try:
             if self._wanted != AUTO:
-                await self._fetch(ModelId(self._wanted))
+                await self._have(ModelId(self._wanted), tell)
             return await asyncio.to_thread(self._choose, model)
         except MeshInferError as error:
             return no_draft(model, self._wanted, str(error))
@@ -59,6 +61,13 @@ class DraftLibrary:
             ends=tuple(target.stop_tokens),
             special=tuple(sorted(tokenizer.special_tokens() | frozenset(target.stop_tokens))),
         )
+
+    async def _have(self, draft: ModelId, tell: Tell) -> None:
+        """Fetched once a run: when a PC is lost, the next plan must not wait for a download that
+        failed before. One that a person pulls meanwhile is found."""
+        if not self._tried:
+            self._tried = True
+            await self._fetch(draft, lambda phase, *rest: tell(f"{draft}: {phase}", *rest))
 
     def _choose(self, model: ModelId) -> DraftChoice:
         target = find_folder(self._models, model)

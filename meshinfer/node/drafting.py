@@ -17,6 +17,7 @@ from meshinfer.core.together import together
 from meshinfer.errors import MeshInferError, PeerLost
 from meshinfer.node.draft_commit import DraftCommit
 from meshinfer.node.plan_commit import Reply, StageParts
+from meshinfer.node.ring_ends import ExpectedConsumer
 from meshinfer.node.serving import Serving
 from meshinfer.node.term_tools import TermTools
 from meshinfer.serve.ring import RingFacts
@@ -49,12 +50,10 @@ class Drafting:
         return self.commit.takes(sender, message)
 
     async def run(self, serving: Serving) -> None:
-        prepared = False
         for pause_s in (*RETRIES_S, None):
             try:
-                if not prepared:
-                    await self.commit.prepare(self._order.shape)
-                    prepared = True
+                # Each time: a PC that was started anew meanwhile holds no plan.
+                await self.commit.prepare(self._order.shape)
                 await self._draft(serving)
             except MeshInferError as error:
                 self.commit.error = error
@@ -87,9 +86,13 @@ class Drafting:
         with self._tools.desk.expect(facts, 0, draft.stage.node) as consumer:
             parts = StageParts(manifest, probe)
             await self.commit.load(parts, seal, self._order.sources, task)
-            link = await consumer.link()
-            log.info("%s drafts for %s", draft.model, plan.model)
-            await together(serving.use_draft(link), self.commit.watch())
+            # It is watched from here on: what fails before it dials is known at once, by its name.
+            await together(self._use(consumer, serving), self.commit.watch())
+
+    async def _use(self, consumer: ExpectedConsumer, serving: Serving) -> None:
+        link = await consumer.link()
+        log.info("%s drafts for %s", self._order.draft.model, self._order.plan.model)
+        await serving.use_draft(link)
 
 
 def _quietly(phase: str, done: int, total: int) -> None:

@@ -74,10 +74,12 @@ class LeaderTerm:
 
     async def _serve_model(self, model: ModelId) -> None:
         """From the checkpoint to the end of one plan, which is always an error."""
-        shape = await self._tools.library.ready(model, self._teller(model, ModelState.FETCHING))
+        tell = self._teller(model, ModelState.FETCHING)
+        shape = await self._tools.library.ready(model, tell)
         self.board.say(ModelStatus(model, ModelState.PLANNING))
-        draft = await self._tools.library.draft(model)
+        draft = await self._tools.library.draft(model, tell)
         self.board.no_draft = draft.why
+        self.board.say(ModelStatus(model, ModelState.PLANNING))
         plan = await self._next_plan(shape, draft.shape)
         self._generation = Generation(self._stand, self._tools, plan, shape)
         try:

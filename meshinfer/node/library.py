@@ -79,16 +79,16 @@ class DiskLibrary:
     def speculates(self) -> bool:
         return self._drafts.speculates
 
-    async def draft(self, model: ModelId) -> DraftChoice:
-        return await self._drafts.choose(model)
+    async def draft(self, model: ModelId, tell: Tell) -> DraftChoice:
+        return await self._drafts.choose(model, tell)
 
     async def draft_task(self, model: ModelId) -> DraftTask:
         folder = await asyncio.to_thread(find_folder, self._folder.models, model)
         return await asyncio.to_thread(self._drafts.task, folder)
 
-    async def _fetch(self, model: ModelId) -> None:
+    async def _fetch(self, model: ModelId, tell: Tell) -> None:
         if await asyncio.to_thread(self._find, model) is None:
-            await self._work(self._job("pull", model, ()), _quietly)
+            await self._work(self._job("pull", model, ()), tell)
 
     async def split(
         self, model: ModelId, ranges: tuple[UnitRange, ...], tell: Tell
@@ -153,10 +153,6 @@ class DiskLibrary:
                         raise from_code(code, cause, remedy)
                     case other:
                         raise StageFailed(f"the weights process sent {type(other).__name__}")
-
-
-def _quietly(phase: str, done: int, total: int) -> None:
-    """A draft that is fetched holds nobody up."""
 
 
 def _grammars(tokenizer: GenAiTokenizer, folder: ModelFolder) -> GrammarCompiler:

@@ -48,8 +48,8 @@ class Library(Protocol):
 
     def created(self, model: ModelId) -> int: ...
 
-    async def draft(self, model: ModelId) -> DraftChoice:
-        """What may draft for it."""
+    async def draft(self, model: ModelId, tell: Tell) -> DraftChoice:
+        """What may draft for it; one that a person named is fetched."""
         ...
 
     async def draft_task(self, model: ModelId) -> DraftTask:

@@ -3,12 +3,11 @@ clock that it is given: monotonic seconds."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
 from meshinfer.serve.acceptance import Source
-from meshinfer.serve.candidates import Candidate, best_chain
+from meshinfer.serve.candidates import Candidate
 from meshinfer.serve.draft_book import DraftBook
 from meshinfer.serve.guess_record import GuessRecord
 from meshinfer.serve.row_choice import Coming, Cycle, Pace, RowChoice, waiting_s
@@ -54,17 +53,16 @@ class Patience:
     def holds(
         self,
         ready: SequenceOf[tuple[Sequence, GuessRecord]],
-        pools: SequenceOf[SequenceOf[Candidate]],
+        coming: SequenceOf[Coming],
         choice: RowChoice,
         cycle: Cycle,
         least_per_s: float,
     ) -> bool:
-        """Whether the step waits for deeper guesses of the sequences in `ready`; without that it
-        brings `least_per_s` tokens a second."""
+        """Whether the step waits for guesses in `coming` of the sequences in `ready`; without that
+        it brings `least_per_s` tokens a second."""
         if not self.level_s or any(self._has_waited(*one) for one in ready):
             return False
-        coming = self.coming(ready, pools)
-        pace = self._pace(is_fresh=any(pools))
+        pace = self._pace(is_fresh=any(one.reach < 1 for one in coming))
         return self._wait(ready, waiting_s(choice, coming, pace, len(ready), cycle, least_per_s))
 
     def _pace(self, is_fresh: bool) -> Pace:
@@ -120,16 +118,18 @@ class Patience:
 
 def _coming(pool: SequenceOf[Candidate], record: GuessRecord) -> Coming | None:
     """What one more level of the draft model's tree would bring; None: it goes no further there."""
-    path = [pool[place] for place in best_chain(pool)]
-    if not path:
-        return Coming(1.0, record.own.best)
-    own = [_own_chance(one) for one in path]
-    if math.prod(own) < record.horizon.least or len(path) >= record.horizon.depth:
+    path: list[Candidate] = []
+    chance, parent = 1.0, -1
+    for place, one in enumerate(pool):
+        own = _own_chance(one)
+        if one.parent == parent and own is not None:
+            path.append(one)
+            chance, parent = chance * own, place
+    if chance < record.horizon.least or len(path) >= record.horizon.depth:
         return None
-    return Coming(path[-1].reach, record.own.best)
+    return Coming(path[-1].reach if path else 1.0, record.own.best)
 
 
-def _own_chance(guess: Candidate) -> float:
-    """What the draft model says of it; 0: it is not its guess."""
-    chances = [one.strength for one in guess.evidence if one.source is Source.MODEL]
-    return max(chances, default=0.0)
+def _own_chance(guess: Candidate) -> float | None:
+    """What the draft model says of it; None: it is not its guess."""
+    return max((one.strength for one in guess.evidence if one.source is Source.MODEL), default=None)

@@ -28,7 +28,7 @@ from meshinfer.serve.guessing import LEAST_REACH, Sources, candidates
 from meshinfer.serve.lookup_drafts import LookupDrafts
 from meshinfer.serve.patience import Patience
 from meshinfer.serve.pick import Pick
-from meshinfer.serve.row_choice import Cycle, RowChoice, best_rows, streamed_per_s
+from meshinfer.serve.row_choice import Coming, Cycle, RowChoice, best_rows, streamed_per_s
 from meshinfer.serve.sequence import Sequence
 from meshinfer.serve.speculation_figures import SpeculationFigures
 from meshinfer.serve.step_cost import StepCost
@@ -64,11 +64,12 @@ class SpeculationOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """Guesses of every sequence, those that go along, and the tokens per second expected."""
+    """Guesses of every sequence, those that go along, the tokens per second expected."""
 
     pools: SequenceOf[SequenceOf[Candidate]]
     choice: RowChoice
     per_s: float
+    coming: SequenceOf[Coming]  # what the draft model is about to add
 
 
 class Speculation:
@@ -222,7 +223,7 @@ class Speculation:
             return {id(one): () for one in ready}
         waiting = [(one, self._record(one)) for one in ready]
         found = self._best_of(waiting, cycle, company)
-        if self._patience.holds(waiting, found.pools, found.choice, cycle, found.per_s):
+        if self._patience.holds(waiting, found.coming, found.choice, cycle, found.per_s):
             self.figures.decide("held")
             return None
         return {
@@ -240,15 +241,15 @@ class Speculation:
         choice = best_rows(chains, cycle, most)
         per_s = choice.per_s
         draft_s = self._stream_s(company)
+        coming = self._patience.coming(ready, pools)
         if draft_s is not None:
-            coming = self._patience.coming(ready, chains)
             streamed = streamed_per_s(choice, coming, draft_s, len(ready), cycle)
             per_s = max(per_s, streamed)
         if self._options.trees:
             trees = best_rows(pools, cycle, most)
             if trees.per_s > per_s:
-                return _Advice(pools, trees, trees.per_s)
-        return _Advice(chains, choice, per_s)
+                return _Advice(pools, trees, trees.per_s, coming)
+        return _Advice(chains, choice, per_s, coming)
 
     def _stream_s(self, company: Company) -> float | None:
         """Seconds from one draft to the next, where rows may follow rows that are under way; None:

@@ -125,6 +125,30 @@ def test_what_fits_on_one_pc_is_not_split() -> None:
     assert made.why.endswith("so that no token waits for the network.")
 
 
+@pytest.mark.parametrize(
+    ("free", "leader", "node", "why"),
+    [
+        ((900, 100), "b", "b", "toy drafts on pc-b (10 MB)."),
+        ((900, 5), "b", "a", "toy drafts on pc-a (10 MB)."),
+        ((405, 9), "a", None, "No draft model: toy takes 10 MB, and pc-b has 9 MB left."),
+        ((300, 300, 15), "a", "c", "toy drafts on pc-c (10 MB)."),
+    ],
+    ids=["the leader", "beside the model", "nowhere", "behind a split"],
+)
+def test_a_draft_takes_what_is_left(
+    free: tuple[int, ...], leader: str, node: str | None, why: str
+) -> None:
+    """The plan of the large model is the same as without it."""
+    asked = request(shape(40), members(*(one * MB for one in free)), leader=leader)
+    without = plan(asked)
+    made = plan(replace(asked, draft=shape(1)))
+    assert isinstance(without, Plan)
+    assert isinstance(made, Plan)
+    assert (made.draft.stage.node if made.draft else None) == node
+    assert made.why == f"{without.why} {why}"
+    assert replace(made, draft=None, why=without.why) == without
+
+
 def test_what_a_stage_holds_once_is_planned_once() -> None:
     """C02: with both ends on one PC, a tied matrix is one constant; a shared cache is one too."""
     model = shape(2, 10 * MB, embedding_bytes=100 * MB, head_bytes=100 * MB, cache_per_token=MB)

@@ -9,6 +9,7 @@ import pytest
 
 from meshinfer.core.ids import Digest, ModelId
 from meshinfer.core.model import ModelShape, Unit, UnitKind
+from meshinfer.errors import StageFailed
 from meshinfer.node.draft_choice import DraftChoice, named_draft, smallest_draft
 from meshinfer.weights.description import Description
 from meshinfer.weights.folder import ModelFolder
@@ -37,6 +38,8 @@ LARGE = folder("large", 1000)
 
 def same(one: ModelFolder) -> Digest:
     """As if names that begin alike had one vocabulary."""
+    if one.model.startswith("broken"):
+        raise StageFailed("The tokenizer cannot be read.")
     return Digest("o" if one.model.startswith("other") else "s")
 
 
@@ -45,6 +48,8 @@ def same(one: ModelFolder) -> Digest:
     [
         ([("small", 300), ("tiny", 100)], "tiny"),
         ([("small", 300), ("other-tiny", 100)], "small"),
+        ([("small", 300), ("broken-tiny", 100)], "small"),
+        ([("broken-tiny", 100)], None),
         ([("small", 460)], None),
         ([("other", 100)], None),
         ([], None),

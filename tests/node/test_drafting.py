@@ -59,10 +59,12 @@ async def test_a_draft_beside_a_stage_of_two() -> None:
         assert await answer(fleet.nodes["b"], question("two", 30)) == expected("two", 30)
 
 
-async def test_a_draft_that_fails_is_tried_again_and_costs_no_answer() -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["before it is ready", "before it dials"])
+async def test_a_draft_that_fails_is_tried_again_and_costs_no_answer(late: bool) -> None:
     async with toy_fleet() as fleet:
         fleet.has_draft = True
         toy = fleet.start("a")
+        toy.runner.drafts_fail_late = late
         toy.runner.draft_faults = [StageFailed("It does not compile.")]
         await fleet.ready()
         await fleet.until(lambda: draft_of(fleet).get("state") == "failed", "failed")
@@ -91,3 +93,17 @@ async def test_the_pc_with_the_draft_may_go() -> None:
             await fleet.kill(name)
             assert await answer(leader, question("alone", 20)) == expected("alone", 20)
             assert leader.node.door.term.board.plan is plan
+
+
+async def test_a_link_that_breaks_is_made_anew() -> None:
+    """What the old try said last is not taken for an answer of the new one."""
+    async with toy_fleet() as fleet:
+        fleet.has_draft = True
+        toy = fleet.start("a")
+        await fleet.ready()
+        await fleet.until(lambda: draft_of(fleet).get("state") == "serving", "drafting")
+        await toy.runner.draft_links[-1].close("a cable was pulled")
+        await fleet.until(lambda: draft_of(fleet).get("state") == "failed", "failed")
+        assert await answer(toy, question("on", 20)) == expected("on", 20)
+        await fleet.until(lambda: draft_of(fleet).get("state") == "serving", "drafting", 8)
+        assert len(toy.runner.draft_links) == 2

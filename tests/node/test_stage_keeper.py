@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.fleet import Address, FleetView
 from meshinfer.core.ids import Digest, Epoch, ModelId, NodeId, PlanId
 from meshinfer.core.model import StageManifest, UnitRange
-from meshinfer.core.plan import Pipeline, Plan, PlanKind, StagePlan
+from meshinfer.core.plan import DraftPlan, Pipeline, Plan, PlanKind, StagePlan
 from meshinfer.core.seal import Seal
 from meshinfer.engine.toy import ToyModel
 from meshinfer.errors import DiskFull, PeerLost, StageFailed, TrustRefused
@@ -24,6 +26,7 @@ from meshinfer.wire.commit import (
     Activate,
     Declined,
     Load,
+    LoadDraft,
     Prepare,
     Prepared,
     Retire,
@@ -140,8 +143,8 @@ def in_phase(phase: StagePhase) -> Callable[[object], bool]:
     return lambda message: isinstance(message, StageReport) and message.phase is phase
 
 
-async def serve(keeper: StageKeeper, leader: Leader, name: str) -> None:
-    keeper.post(LEADER, Prepare(plan(name), SHAPE))
+async def serve(keeper: StageKeeper, leader: Leader, name: str, wanted: Plan | None = None) -> None:
+    keeper.post(LEADER, Prepare(wanted or plan(name), SHAPE))
     await leader.wait_for(lambda m: m == Prepared(PlanId(name)))
     keeper.post(LEADER, Load(EPOCH, PlanId(name), (MANIFEST,), (SEAL,), (LEADER,), (b"",)))
     await leader.wait_for(lambda m: in_phase(StagePhase.READY)(m) and m.plan == name)  # type: ignore[attr-defined]
@@ -254,3 +257,64 @@ async def test_a_manifest_that_nobody_of_the_fleet_signed_is_neither_fetched_nor
     assert failed.code == TrustRefused.code
     assert not asked
     assert not runner.loaded
+
+
+def with_draft(name: str, node: NodeId, weight: int = 30) -> Plan:
+    """The plan `name` with a draft model of `weight` and 10 bytes of cache on `node`."""
+    small = StagePlan(node, "CPU", UnitRange(0, 5), 0, 1, weight, 10, ())
+    return replace(plan(name), draft=DraftPlan(ModelId("small"), small, 256, 64, 64))
+
+
+def load_draft(name: str) -> LoadDraft:
+    task = DraftTask(256, (1,), ())
+    return LoadDraft(EPOCH, PlanId(name), MANIFEST, SEAL, (LEADER,), b"", task)
+
+
+def of_the_draft(phase: StagePhase) -> Callable[[object], bool]:
+    """Behind the one pipeline of these plans."""
+    return lambda one: in_phase(phase)(one) and (one.pipeline, one.stage) == (1, 0)  # type: ignore[attr-defined]
+
+
+async def serve_with_draft(keeper: StageKeeper, leader: Leader, name: str) -> None:
+    await serve(keeper, leader, name, with_draft(name, ME))
+    keeper.post(LEADER, load_draft(name))
+    await leader.wait_for(lambda m: of_the_draft(StagePhase.SERVING)(m) and m.plan == name)  # type: ignore[attr-defined]
+
+
+async def test_a_draft_runs_beside_a_stage_and_ends_with_the_plan() -> None:
+    leader, runner = Leader(), Runner()
+    async with keeping(leader, runner) as keeper:
+        for turn in range(3):
+            await serve_with_draft(keeper, leader, f"plan {turn}")
+            assert runner.in_memory == 2
+        keeper.post(LEADER, Retire(EPOCH, PlanId("plan 2"), "enough"))
+        async with asyncio.timeout(5):
+            while runner.in_memory:
+                runner.empty.clear()
+                await runner.empty.wait()
+    assert runner.most_in_memory == 2
+
+
+async def test_a_draft_alone_is_granted_like_a_stage() -> None:
+    leader, runner = Leader(), Runner()
+    elsewhere = Pipeline((replace(plan("one").pipelines[0].stages[0], node=NodeId("other")),))
+    alone = replace(with_draft("one", ME), pipelines=(elsewhere,))
+    async with keeping(leader, runner) as keeper:
+        keeper.post(LEADER, Prepare(alone, SHAPE))
+        await leader.wait_for(lambda m: m == Prepared(PlanId("one")))
+        keeper.post(LEADER, load_draft("one"))
+        await leader.wait_for(of_the_draft(StagePhase.SERVING))
+        assert runner.in_memory == 1
+
+
+async def test_a_draft_without_room_leaves_the_stage_alone() -> None:
+    """The stage takes 150 bytes and the draft 40."""
+    leader, runner = Leader(), Runner()
+    async with keeping(leader, runner, room=189) as keeper:
+        await serve(keeper, leader, "one", with_draft("one", ME))
+        keeper.post(LEADER, load_draft("one"))
+        failed = await leader.wait_for(of_the_draft(StagePhase.FAILED))
+        assert isinstance(failed, StageReport)
+        assert failed.code == "not_enough_memory"
+        assert "40 B" in failed.why
+        assert runner.in_memory == 1

@@ -11,6 +11,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.fleet import Address
 from meshinfer.core.ids import Epoch, NodeId, PlanId
 from meshinfer.errors import PeerLost, StageFailed
@@ -139,3 +140,22 @@ async def test_a_plan_that_ends_before_it_began_leaves_nothing_in_a_ring() -> No
         await plan.until(StagePhase.READY)
         await plan.end()
         assert await served(runner, JOB) == "2"
+
+
+async def test_a_draft_beside_a_stage_ends_with_its_plan() -> None:
+    """Neither takes the other's place; the stage waits for the next plan, the draft does not."""
+    async with runner_of() as runner:
+        stage = Plan(runner, JOB)
+        await stage.until(StagePhase.READY)
+        (stage_pid,) = runner.pids
+        draft = Plan(runner, replace(JOB, stage_folder="small", draft=DraftTask(10, (), ())))
+        draft.go.set()
+        await draft.until(StagePhase.SERVING)
+        assert len(runner.pids) == 2
+        stage.go.set()
+        await stage.until(StagePhase.SERVING)
+        await draft.end()
+        assert runner.pids == {stage_pid}
+        await stage.end()
+        assert await served(runner, replace(JOB, plan=PlanId("two"))) == "2"
+        assert runner.pids == {stage_pid}

@@ -26,7 +26,7 @@ from meshinfer.engine.thread import EngineThread
 from meshinfer.engine.toy import ToyModel, ToyStage
 from meshinfer.engine.toy_tokenizer import BEGIN_TOKEN, END_TOKEN, ByteTokenizer
 from meshinfer.errors import StageFailed
-from meshinfer.link.base import MESH, RING
+from meshinfer.link.base import MESH, RING, Link
 from meshinfer.link.identity import found
 from meshinfer.link.memory import MemoryDialer, MemoryNetwork
 from meshinfer.link.seal import Sealer
@@ -127,7 +127,7 @@ class ToyLibrary:
     speculates = True
     has_draft = False
 
-    async def draft(self, model: ModelId) -> DraftChoice:
+    async def draft(self, model: ModelId, tell: object) -> DraftChoice:
         if not self.has_draft:
             return DraftChoice(None)
         return DraftChoice(replace(TOY.shape(), model=DRAFT_ID, context_length=1024))
@@ -148,6 +148,8 @@ class ToyRunner:
         self._node = node
         self.stages: list[ToyStage] = []
         self.draft_faults: list[StageFailed] = []  # what the next drafts fail with
+        self.drafts_fail_late = False  # once they have said that they are ready
+        self.draft_links: list[Link] = []  # to leaders, the newest last
 
     async def run(self, job: StageJob, go: asyncio.Event, tell: Tell) -> None:
         if job.draft is not None:
@@ -178,6 +180,9 @@ class ToyRunner:
     async def _draft(self, job: StageJob, task: DraftTask, tell: Tell) -> None:
         """The same toy guesses what the toy will say."""
         if self.draft_faults:
+            if self.drafts_fail_late:
+                tell(StageNews(StagePhase.READY, 1.0))
+                await asyncio.sleep(0)  # it is told at once
             raise self.draft_faults.pop(0)
         stage = ToyStage(UnitRange(0, len(TOY.shape().units)), TOY, job.cache_tokens, block_size=32)
         model = DraftModel(
@@ -192,6 +197,7 @@ class ToyRunner:
             tell(StageNews(StagePhase.READY, 1.0))
             addresses = job.producer_addresses
             link = await consume(self._dialer, ring_facts(job), 0, job.producer, addresses)
+            self.draft_links.append(link)
             tell(StageNews(StagePhase.SERVING, 1.0))
             await DraftWorker(stage, engine, model, time.monotonic).run(link)
         finally:
