@@ -42,6 +42,7 @@ MOST_AHEAD = 16
 
 _ALMOST_SURE = 0.97
 _MOST_LEAST = 0.3
+_BUSY = 4.0  # so that 0.25 is the least where four guesses fit into a round trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +170,15 @@ class Speculation:
         self._patience.level_s = 0.0
 
     def horizon(self, sequence: Sequence) -> Horizon:
-        """Which guesses the draft model should make for it. One that is not needed in the end
-        delays the next that is by half of its time; one that is needed saves all of it, in a round
-        trip: so the longer that takes, the less likely guesses are worth their while."""
+        """Which guesses the draft model should make for it. Who is busy with one that is not needed
+        when a row comes back is late with the next; in a long round trip there is time for unlikely
+        ones before that. The number of guesses that fit into a round trip decides."""
         depth = min(MOST_DEPTH, sequence.drafts_allowed)
         round_trip_s = self._cost.round_trip(1)
         least = LEAST_REACH
         if sequence.drafts is None and round_trip_s:
-            least = min(_MOST_LEAST, max(least, self._patience.level_s / round_trip_s))
+            share = self._patience.level_s / round_trip_s
+            least = min(_MOST_LEAST, max(least, _BUSY * share * share))
         record = self._record(sequence)
         record.horizon = Horizon(depth, least)
         return record.horizon
@@ -274,11 +276,12 @@ class Speculation:
         )
 
     def _least_ahead(self, sequence: Sequence, slowest_s: float) -> int:
-        """Drafts that make a row ahead worth its step: as many as come while a stage computes."""
+        """Drafts that make a row ahead worth its step: as many as come while a stage computes two
+        of them, as a stage is busy for everybody else, too."""
         mirror = self.book.mirror(sequence.key)
         if mirror is None or not mirror.heard or not self._patience.level_s:
             return 1
-        return max(1, min(4, round(slowest_s / self._patience.level_s)))
+        return max(1, min(4, round(2 * slowest_s / self._patience.level_s)))
 
     def _record(self, sequence: Sequence) -> GuessRecord:
         return self._records.setdefault(id(sequence), GuessRecord())
