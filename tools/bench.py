@@ -30,6 +30,7 @@ def main() -> None:
         repeat=arguments.repeat or (1 if arguments.quick else 3),
         parts=tuple(arguments.only.split(",")) if arguments.only else (),
         configuration=arguments.configuration,
+        hops_ms=tuple(map(int, arguments.hops.split(","))),
         soak_minutes=arguments.soak,
         llama_bin=arguments.llama_bin,
         llama_model=arguments.llama_model,
@@ -57,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     fleet.add_argument(
         "--configuration", default="f32/128/f32", help="of the same-as-ours baseline"
+    )
+    fleet.add_argument(
+        "--hops", default="0,10,50,100", metavar="MS", help="speculation, wan: delays to try"
     )
     fleet.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
     fleet.add_argument(

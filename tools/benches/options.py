@@ -15,6 +15,7 @@ class BenchOptions:
     repeat: int = 3  # medians of so many measurements
     parts: tuple[str, ...] = ()  # of a suite that has parts; empty: all
     configuration: str = "f32/128/f32"  # of our stages, and of the baseline that has the same
+    hops_ms: tuple[int, ...] = (0, 10, 50, 100)  # of the suites about speculation
     soak_minutes: float = 0.0
     llama_bin: Path | None = None  # folder with llama.cpp's rpc-server and llama-server
     llama_model: Path | None = None  # a GGUF of the target

@@ -29,7 +29,6 @@ from tools.benches.options import BenchOptions
 from tools.benches.prompt_kinds import COPY, KINDS
 from tools.benches.report import Report
 
-HOPS_MS = (0, 10, 50, 100)
 SWEEP = (2, 3, 5, 7, 10)
 SWEEP_KINDS = ("code", "technical", "chat")
 AGREEMENT_TOKENS = 32
@@ -46,7 +45,7 @@ class Pair:
 
 def run(report: Report, options: BenchOptions) -> None:
     models = Models.of(options)
-    for hop_ms in (0,) if options.quick else HOPS_MS:
+    for hop_ms in (0,) if options.quick else options.hops_ms:
         if options.wants("kinds") or (hop_ms == 0 and options.wants("copy")):
             with _pair(models, options, 2, hop_ms) as pair:
                 if options.wants("kinds"):

@@ -21,13 +21,12 @@ from tools.benches.options import BenchOptions
 from tools.benches.prompt_kinds import KINDS
 from tools.benches.report import Report
 
-HOPS_MS = (0, 10, 50, 100)
 UNIT = "tokens/s"
 
 
 def run(report: Report, options: BenchOptions) -> None:
     models = Models.of(options)
-    for hop_ms in (0, 10) if options.quick else HOPS_MS:
+    for hop_ms in (0, 10) if options.quick else options.hops_ms:
         naive = _naive(models, options, hop_ms)
         full = _full(models, options, hop_ms)
         report.compare(f"wan/hop={hop_ms}", full, UNIT, naive, "one user, no drafts")
