@@ -28,6 +28,7 @@ class AgentProcess:
         self.listen, self.api_port = ports
         self.api = ApiClient(Address("127.0.0.1", self.api_port), None, timeout_s=120.0)
         self.process: subprocess.Popen[bytes] | None = None
+        self.namespace = ""  # of the network, when it is not the machine's
         self._core = core
 
     @property
@@ -42,10 +43,11 @@ class AgentProcess:
         """Once more after `stop` or `kill`: the log goes on."""
         flags = ["--name", self.name, "--listen", f"0.0.0.0:{self.listen}"]
         flags += ["--api", f"127.0.0.1:{self.api_port}", "--threads", "1", *words]
+        line = command("up", *flags, folder=self.folder)
+        if self.namespace:  # `ip netns exec` becomes the agent, so its process id is the agent's
+            line = ["ip", "netns", "exec", self.namespace, *line]
         with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command("up", *flags, folder=self.folder), stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(line, stdout=log, stderr=log)
         if self._core is not None and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(self.process.pid, {self._core})  # children inherit it
 

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from meshinfer.cli.status import members_table, stages_table
 from meshinfer.errors import MeshInferError, UsageError
+from tools.agent_process import AgentProcess
 from tools.free_ports import free_ports
 from tools.labs import fleet
 from tools.labs.network import LabNetwork, NetworkOrder
@@ -65,7 +66,7 @@ class Lab:
             NetworkOrder(order.method, order.quality, listen, api, order.seed)
         )
         self._ports = ports
-        self.agents: list[fleet.LabAgent] = []
+        self.agents: list[AgentProcess] = []
 
     def __enter__(self) -> Lab:
         """Start everything. Raises UsageError, SystemExit; nothing is left behind then."""
@@ -74,7 +75,8 @@ class Lab:
             if folder is None:
                 folder = Path(scope.enter_context(tempfile.TemporaryDirectory(prefix="lab-")))
             self.agents = fleet.agents_of(folder.resolve(), self._ports)
-            fleet.found(self.agents, self._order.model)
+            model = self._order.model
+            fleet.found(self.agents, *(() if model is None else (model,)))
             scope.enter_context(self.network)
             scope.enter_context(fleet.running(self.agents, self.network, self._words))
             if self._order.method == PROXY:

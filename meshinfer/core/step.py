@@ -6,6 +6,7 @@ Every engine derives its own cache handling from these rows. Block ids never lea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from meshinfer.core.request import GREEDY, Sampling
 
@@ -39,6 +40,20 @@ class Row:
         """Every token asks for its successor, as the last known one and drafts behind it do;
         anything else is a part of a prompt."""
         return self.count == self.logits
+
+
+def is_tree(parents: tuple[int, ...]) -> bool:
+    """Whether every parent is in front of its child, and all come from the first token."""
+    return parents[:1] == (-1,) and all(
+        0 <= parent < place for place, parent in enumerate(parents[1:], 1)
+    )
+
+
+def moves_to_front(kept: tuple[int, ...], position: int) -> bool:
+    """Whether slots that are kept ascend, and none moves away from the front."""
+    if not 0 <= position - len(kept) <= kept[0]:
+        return False
+    return all(one < other for one, other in pairwise(kept))
 
 
 @dataclass(frozen=True, slots=True)

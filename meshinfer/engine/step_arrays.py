@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshinfer.core.step import Row, Step
+from meshinfer.core.step import Row, Step, is_tree, moves_to_front
 from meshinfer.engine.blocks import Chain
-from meshinfer.engine.trees import is_tree, positions, visible
+from meshinfer.engine.trees import positions, visible
 from meshinfer.errors import StageFailed
 
 _BUG = "This is a bug: report it."
@@ -56,11 +55,7 @@ def _is_sound(row: Row) -> bool:
     front of its own cache."""
     if row.parents and not (len(row.parents) == row.count == row.logits and is_tree(row.parents)):
         return False
-    if not row.kept:
-        return True
-    target = row.position - len(row.kept)
-    is_ascending = all(one < other for one, other in pairwise(row.kept))
-    return row.fork_from is None and 0 <= target <= row.kept[0] and is_ascending
+    return not row.kept or (row.fork_from is None and moves_to_front(row.kept, row.position))
 
 
 def paged_arrays(step: Step, chains: tuple[Chain, ...]) -> PagedArrays:

@@ -14,13 +14,6 @@ from meshinfer.core.step import Row
 Parents = tuple[int, ...]
 
 
-def is_tree(parents: Parents) -> bool:
-    """Whether every parent is in front of its child, and all come from the first token."""
-    return parents[:1] == (-1,) and all(
-        0 <= parent < place for place, parent in enumerate(parents[1:], 1)
-    )
-
-
 def depths(parents: Parents) -> list[int]:
     """Ancestors of each token in the row: 0 for the first."""
     found: list[int] = []

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from meshinfer.core.draft import DraftTask
 from meshinfer.core.ids import Digest, ModelId
 from meshinfer.engine.tokenizer import GenAiTokenizer
 from meshinfer.engine.vocabulary_digest import vocabulary_digest
@@ -52,15 +51,6 @@ class DraftLibrary:
             return await asyncio.to_thread(self._choose, model)
         except MeshInferError as error:
             return no_draft(model, self._wanted, str(error))
-
-    def task(self, target: ModelFolder) -> DraftTask:
-        """What the draft's PC must know of the large model. Blocks."""
-        tokenizer = GenAiTokenizer.load(target.path)
-        return DraftTask(
-            vocabulary_size=target.shape.vocabulary_size,
-            ends=tuple(target.stop_tokens),
-            special=tuple(sorted(tokenizer.special_tokens() | frozenset(target.stop_tokens))),
-        )
 
     async def _have(self, draft: ModelId, tell: Tell) -> None:
         """Fetched once a run: when a PC is lost, the next plan must not wait for a download that

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from dataclasses import dataclass
 
+from meshinfer.core.draft import DraftTask
 from meshinfer.core.ids import NodeId
 from meshinfer.core.model import ModelShape
 from meshinfer.core.plan import DraftPlan, Plan
@@ -20,6 +21,7 @@ from meshinfer.node.plan_commit import Reply, StageParts
 from meshinfer.node.ring_ends import ExpectedConsumer
 from meshinfer.node.serving import Serving
 from meshinfer.node.term_tools import TermTools
+from meshinfer.serve.inbox import Language
 from meshinfer.serve.ring import RingFacts
 
 RETRIES_S = (2.0, 15.0, 60.0)
@@ -49,12 +51,18 @@ class Drafting:
     def takes(self, sender: NodeId, message: Reply) -> bool:
         return self.commit.takes(sender, message)
 
-    async def run(self, serving: Serving) -> None:
+    async def run(self, serving: Serving, language: Language) -> None:
+        """`language` is that of the large model."""
+        task = DraftTask(
+            vocabulary_size=self._order.shape.vocabulary_size,
+            ends=tuple(sorted(language.stop_tokens)),
+            special=tuple(sorted(language.special_tokens)),
+        )
         for pause_s in (*RETRIES_S, None):
             try:
                 # Each time: a PC that was started anew meanwhile holds no plan.
                 await self.commit.prepare(self._order.shape)
-                await self._draft(serving)
+                await self._draft(serving, task)
             except MeshInferError as error:
                 self.commit.error = error
                 log.warning("%s does not draft: %s", self._order.draft.model, error)
@@ -65,13 +73,12 @@ class Drafting:
         with contextlib.suppress(PeerLost):
             await self.commit.retire(why)
 
-    async def _draft(self, serving: Serving) -> None:
+    async def _draft(self, serving: Serving, task: DraftTask) -> None:
         """Until the draft or its link fails, which is raised."""
         plan, draft = self._order.plan, self._order.draft
         library, units = self._tools.library, (draft.stage.units,)
         (manifest,) = await library.split(draft.model, units, _quietly)
         (probe,) = await library.probes(draft.model, units, _quietly)
-        task = await library.draft_task(plan.model)
         facts = RingFacts(
             epoch=plan.epoch,
             plan=plan.id,

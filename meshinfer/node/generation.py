@@ -140,7 +140,7 @@ class Generation:
         )
         serving = Serving(self._plan, ring, encoder, language, tools)
         try:
-            await together(serving.run(), self._open(serving))
+            await together(serving.run(), self._open(serving, language))
         finally:
             if trace is not None:
                 trace.close()
@@ -163,7 +163,7 @@ class Generation:
         reports = [self._commit.reports.get(place) for place in places]
         return all(one is not None and one.trees for one in reports)
 
-    async def _open(self, serving: Serving) -> None:
+    async def _open(self, serving: Serving, language: Language) -> None:
         """Let requests in, once one token has gone all the way."""
         await serving.warm_up()
         created = self._tools.library.created(self._plan.model)
@@ -172,7 +172,7 @@ class Generation:
         self._say(ModelState.READY, 1.0)
         log.info("%s is served: %s", self._plan.model, self._plan.why)
         if self._drafting is not None:
-            await self._drafting.run(serving)
+            await self._drafting.run(serving, language)
 
     async def _watch_members(self) -> None:
         async for view in self._tools.mesh.watch():

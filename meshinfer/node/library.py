@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from meshinfer.core.draft import DraftTask
 from meshinfer.core.ids import ModelId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
 from meshinfer.engine.grammar import GrammarCompiler
@@ -81,10 +80,6 @@ class DiskLibrary:
 
     async def draft(self, model: ModelId, tell: Tell) -> DraftChoice:
         return await self._drafts.choose(model, tell)
-
-    async def draft_task(self, model: ModelId) -> DraftTask:
-        folder = await asyncio.to_thread(find_folder, self._folder.models, model)
-        return await asyncio.to_thread(self._drafts.task, folder)
 
     async def _fetch(self, model: ModelId, tell: Tell) -> None:
         if await asyncio.to_thread(self._find, model) is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshinfer.core.draft import DraftTask
 from meshinfer.core.fleet import Address, FleetView
@@ -39,45 +39,6 @@ def ring_facts(job: StageJob) -> RingFacts:
     )
 
 
-def draft_job(
-    prepared: Prepare,
-    leader: NodeId,
-    task: DraftTask,
-    options: KeeperOptions,
-    view: FleetView,
-) -> StageJob:
-    """The same for the plan's draft model. Raises StageFailed: the plan has none."""
-    plan = prepared.plan
-    if plan.draft is None:
-        raise StageFailed("The plan has no draft model.", "This is a bug: report it.")
-    leading = view.member(leader)
-    return StageJob(
-        state_folder=options.state_folder,
-        stage_folder="",
-        device=plan.draft.stage.device,
-        threads=options.threads,
-        deterministic=False,
-        configuration="default" if options.deterministic else options.configuration,
-        probe_folder="",
-        epoch=plan.epoch,
-        plan=plan.id,
-        pipeline=plan.draft_pipeline,
-        stage=0,
-        stages=1,
-        precision="f32",
-        cache_tokens=plan.draft.cache_tokens,
-        input_width=0,
-        vocabulary_size=task.vocabulary_size,
-        context_length=plan.draft.context_length,
-        listen=options.listen,
-        producer=leader,
-        producer_addresses=leading.agent_addresses if leading is not None else (),
-        consumer=leader,
-        hop_delay_s=options.hop_delay_s,
-        draft=task,
-    )
-
-
 def stage_job(
     prepared: Prepare,
     leader: NodeId,
@@ -89,8 +50,6 @@ def stage_job(
     plan, shape = prepared.plan, prepared.shape
     pipeline, stage = place
     stages = plan.pipelines[pipeline].stages
-    leading = view.member(leader)
-    leader_addresses = leading.agent_addresses if leading is not None else ()
     return StageJob(
         state_folder=options.state_folder,
         stage_folder="",
@@ -111,7 +70,41 @@ def stage_job(
         context_length=plan.context_length,
         listen=options.listen,
         producer=stages[stage - 1].node if stage else leader,
-        producer_addresses=stages[stage - 1].ring_addresses if stage else leader_addresses,
+        producer_addresses=(
+            stages[stage - 1].ring_addresses if stage else _addresses(leader, view)
+        ),
         consumer=stages[stage + 1].node if stage + 1 < len(stages) else leader,
         hop_delay_s=options.hop_delay_s,
     )
+
+
+def draft_job(
+    prepared: Prepare,
+    leader: NodeId,
+    task: DraftTask,
+    options: KeeperOptions,
+    view: FleetView,
+) -> StageJob:
+    """The same for the plan's draft model. Raises StageFailed: the plan has none."""
+    plan = prepared.plan
+    if plan.draft is None:
+        raise StageFailed("The plan has no draft model.", "This is a bug: report it.")
+    return replace(
+        stage_job(prepared, leader, (0, 0), options, view),  # a first stage, and the only one
+        device=plan.draft.stage.device,
+        deterministic=False,
+        configuration="default" if options.deterministic else options.configuration,
+        pipeline=plan.draft_pipeline,
+        stages=1,
+        precision="f32",
+        cache_tokens=plan.draft.cache_tokens,
+        vocabulary_size=task.vocabulary_size,
+        context_length=plan.draft.context_length,
+        consumer=leader,
+        draft=task,
+    )
+
+
+def _addresses(leader: NodeId, view: FleetView) -> tuple[Address, ...]:
+    member = view.member(leader)
+    return member.agent_addresses if member is not None else ()

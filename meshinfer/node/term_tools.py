@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from meshinfer.core.draft import DraftTask
 from meshinfer.core.fleet import FleetView
 from meshinfer.core.ids import Digest, ModelId, NodeId, PlanId
 from meshinfer.core.model import ModelShape, StageManifest, UnitRange
@@ -50,10 +49,6 @@ class Library(Protocol):
 
     async def draft(self, model: ModelId, tell: Tell) -> DraftChoice:
         """What may draft for it; one that a person named is fetched."""
-        ...
-
-    async def draft_task(self, model: ModelId) -> DraftTask:
-        """What the draft's PC must know of this, the large model."""
         ...
 
     @property

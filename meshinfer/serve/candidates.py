@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshinfer.serve.acceptance import Evidence
 
@@ -56,12 +56,7 @@ class CandidateTree:
 def chosen(candidates: Sequence[Candidate], places: Sequence[int]) -> tuple[Candidate, ...]:
     """The candidates at `places` (closed under parents) with parents renumbered, in that order of
     places: a parent stays in front of its children."""
-    ordered = sorted(places)
-    renamed = {place: index for index, place in enumerate(ordered)}
-    return tuple(
-        Candidate(renamed.get(one.parent, -1), one.token, one.evidence, one.chance, one.reach)
-        for one in (candidates[place] for place in ordered)
-    )
+    return _renumbered(candidates, sorted(places))
 
 
 def is_chain(candidates: Sequence[Candidate]) -> bool:
@@ -86,7 +81,7 @@ def best_chain(candidates: Sequence[Candidate]) -> list[int]:
     return path
 
 
-def depth_first(candidates: Sequence[Candidate]) -> list[int]:
+def _depth_first(candidates: Sequence[Candidate]) -> list[int]:
     """Places so that the likeliest path from the beginning lies in one piece in front: when it is
     accepted, nothing of the cache has to move."""
     children: dict[int, list[int]] = {}
@@ -103,9 +98,13 @@ def depth_first(candidates: Sequence[Candidate]) -> list[int]:
 
 def likeliest_first(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The same tree, depth first."""
-    order = depth_first(candidates)
+    return _renumbered(candidates, _depth_first(candidates))
+
+
+def _renumbered(candidates: Sequence[Candidate], order: Sequence[int]) -> tuple[Candidate, ...]:
+    """Those in `order`, in which parents come first."""
     renamed = {place: index for index, place in enumerate(order)}
     return tuple(
-        Candidate(renamed.get(one.parent, -1), one.token, one.evidence, one.chance, one.reach)
+        replace(one, parent=renamed.get(one.parent, -1))
         for one in (candidates[place] for place in order)
     )

@@ -98,7 +98,7 @@ class LookupDrafts:
         end, matched = own.best(context)
         found: Lookup | None = None
         if matched:
-            found = Lookup(_following([*own.tokens, *tail], end, most), matched)
+            found = Lookup(_following(own.tokens, tail, end, most), matched)
         recent = self._recent.get(sequence.user)
         if recent is not None:
             end, longer = recent[1].best(context)
@@ -141,12 +141,12 @@ def _newest(answers: deque[list[int]]) -> TokenIndex:
     return index
 
 
-def _following(text: list[int], start: int, most: int) -> tuple[int, ...]:
-    """`most` tokens from `start` on; a text that repeats itself goes on repeating."""
-    length = len(text)
-    for place in range(start, start + most):
-        text.append(text[place])
-    return tuple(text[length:])
+def _following(text: list[int], tail: SequenceOf[int], start: int, most: int) -> tuple[int, ...]:
+    """`most` tokens of `text` and `tail` from `start` on; what repeats itself goes on repeating."""
+    found = [*text[start : start + most], *tail][:most]
+    for place in range(most - len(found)):
+        found.append(found[place])
+    return tuple(found)
 
 
 def _until_gap(tokens: list[int]) -> tuple[int, ...]:

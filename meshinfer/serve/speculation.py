@@ -49,7 +49,6 @@ _BUSY = 4.0  # so that 0.25 is the least where four guesses fit into a round tri
 class Company:
     """Who is served beside."""
 
-    decoding: int  # sequences
     groups: int  # steps with decoding rows that should be under way
     flights: int  # steps that are
     has_waiting: bool  # requests wait for their turn
@@ -59,7 +58,6 @@ class Company:
 class SpeculationOptions:
     trees: bool = False  # all stages take token trees
     most_drafts: int = 48  # in one step, all sequences together
-    lookup: bool = True
     shared_stage: int | None = None  # whose processor the draft model shares
 
 
@@ -115,18 +113,16 @@ class Speculation:
     def ahead(self, sequence: Sequence, company: Company) -> tuple[Candidate, ...]:
         """Drafts behind a row that is under way, where stages would stand idle and they are right
         often enough: a wrong one delays the next row by the time of one stage."""
-        one, two = self._cost.round_trip(1), self._cost.slowest(1)
-        record = self._record(sequence)
+        times = self._idle_times(company, flights=company.flights + 1)
         if (
-            one is None
-            or two is None
+            times is None
             or sequence.has_tree
             or sequence.in_flight > MOST_AHEAD
-            or (company.flights + 1) * two > one
-            or company.has_waiting
             or sequence.drafts is not None
         ):
             return ()
+        one, two = times
+        record = self._record(sequence)
         path = math.prod(candidate.chance for candidate in record.under_way)
         least = two / (one + two)
         pool = self._candidates(sequence, path) if path >= least else []
@@ -256,14 +252,20 @@ class Speculation:
     def _stream_s(self, company: Company) -> float | None:
         """Seconds from one draft to the next, where rows may follow rows that are under way; None:
         stages have no time for that."""
-        one, two = self._cost.round_trip(1), self._cost.slowest(1)
-        if one is None or two is None or company.has_waiting:
-            return None
-        if (company.flights + 2) * two > one or not self._patience.level_s:
+        times = self._idle_times(company, flights=company.flights + 2)
+        if times is None or not self._patience.level_s:
             return None
         shared = self._options.shared_stage
         beside_s = 0.0 if shared is None else self._cost.stage_seconds(shared, 1) or 0.0
-        return max(two, self._patience.level_s + beside_s)
+        return max(times[1], self._patience.level_s + beside_s)
+
+    def _idle_times(self, company: Company, flights: int) -> tuple[float, float] | None:
+        """Seconds of a round trip and of the slowest stage, for one row; None: stages have no time
+        for so many steps, or somebody else waits for it."""
+        one, two = self._cost.round_trip(1), self._cost.slowest(1)
+        if one is None or two is None or company.has_waiting or flights * two > one:
+            return None
+        return one, two
 
     def _candidates(self, sequence: Sequence, path: float) -> list[Candidate]:
         return candidates(

@@ -71,7 +71,7 @@ class StepChoice:
         decoding = [one for one in self._roster.running if one.decodes]
         groups = self._cost.groups(len(decoding)) if decoding else 0
         share = -(-len(decoding) // groups) if groups else 0
-        company = Company(len(decoding), groups, flights.all, bool(self._roster.waiting))
+        company = Company(groups, flights.all, bool(self._roster.waiting))
         if flights.decoding < groups:
             self._add_decoding(decoding, share, company)
         if not self.chosen and self._speculation is not None:

@@ -9,14 +9,14 @@ numbers are little-endian.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshinfer.core.request import MOST_ALTERNATIVES, Sampling
-from meshinfer.core.step import Opening, Row, Sampled, Step
+from meshinfer.core.step import Opening, Row, Sampled, Step, is_tree, moves_to_front
 from meshinfer.errors import ProtocolViolation
 from meshinfer.wire.ring import SampledFrame, StepFrame
 from meshinfer.wire.tensor import tensor_bytes, tensor_from
@@ -227,9 +227,9 @@ def _row(
         )
     if not -1 <= fork_from < 2**32 or not -1 <= logprobs <= MOST_ALTERNATIVES:
         raise ProtocolViolation("a row with impossible references")
-    if tree > 1 or (tree and (count != logits or not _is_tree(parents))):
+    if tree > 1 or (tree and (count != logits or count > MAX_TREE or not is_tree(parents))):
         raise ProtocolViolation("a row with an impossible token tree")
-    if kept and (fork_from >= 0 or not _may_move(kept, position, context_length)):
+    if kept and (fork_from >= 0 or not _may_be_kept(kept, position, context_length)):
         raise ProtocolViolation("a row that keeps impossible slots")
     # float32 on the wire must not turn 0.9 into 0.8999999761581421 for one PC only: every stage
     # reads the same table, the leader never draws.
@@ -249,18 +249,9 @@ def _row(
     return Row(sequence, position, count, logits, sampling, fork, mask, parents, kept)
 
 
-def _is_tree(parents: tuple[int, ...]) -> bool:
-    """Whether every parent is in front of its child, and all come from the first token."""
-    if len(parents) > MAX_TREE or parents[:1] != (-1,):
-        return False
-    return all(0 <= parent < place for place, parent in enumerate(parents[1:], 1))
-
-
-def _may_move(kept: tuple[int, ...], position: int, context_length: int) -> bool:
-    """Whether the slots ascend, and move towards the front."""
-    if len(kept) > MAX_TREE or not 0 <= position - len(kept) <= kept[0]:
-        return False
-    return kept[-1] < context_length and all(one < two for one, two in pairwise(kept))
+def _may_be_kept(kept: tuple[int, ...], position: int, context_length: int) -> bool:
+    is_bounded = len(kept) <= MAX_TREE and kept[-1] < context_length
+    return is_bounded and moves_to_front(kept, position)
 
 
 def _within(value: float, least: float, most: float) -> float:

@@ -74,10 +74,17 @@ class Bench:
     params=["toy", pytest.param("paged", marks=[pytest.mark.openvino, pytest.mark.slow])]
 )
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    yield from benches(request, paged)
+
+
+def benches(
+    request: pytest.FixtureRequest, load: Callable[[Path, UnitRange, int], Stage]
+) -> Iterator[Bench]:
+    """The bench of a fixture's parameter: the toy's, or that of stages as `load` makes them."""
     if request.param == "toy":
         kind = Kind(toy, 0.0)
     else:
-        kind = Kind(partial(paged, request.getfixturevalue("tiny_xml")), 2e-5)
+        kind = Kind(partial(load, request.getfixturevalue("tiny_xml")), 2e-5)
     made = Bench(kind)
     yield made
     made.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +22,12 @@ from tests.contracts.test_stage import (
     TEXT,
     UNITS,
     Bench,
-    Kind,
     Part,
     alone,
+    benches,
     run,
     same,
     tiny_xml,
-    toy,
 )
 
 __all__ = ["tiny_xml"]  # the fixture
@@ -47,13 +45,7 @@ def paged(xml: Path, units: UnitRange, cache_tokens: int) -> Stage:
     params=["toy", pytest.param("paged", marks=[pytest.mark.openvino, pytest.mark.slow])]
 )
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    if request.param == "toy":
-        kind = Kind(toy, 0.0)
-    else:
-        kind = Kind(partial(paged, request.getfixturevalue("tiny_xml")), 2e-5)
-    made = Bench(kind)
-    yield made
-    made.close()
+    yield from benches(request, paged)
 
 
 def tree_step(

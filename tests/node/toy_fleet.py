@@ -132,9 +132,6 @@ class ToyLibrary:
             return DraftChoice(None)
         return DraftChoice(replace(TOY.shape(), model=DRAFT_ID, context_length=1024))
 
-    async def draft_task(self, model: ModelId) -> DraftTask:
-        return DraftTask(TOY.vocabulary_size, (END_TOKEN,), ())
-
     def close(self) -> None:
         self._encoder.close()
 

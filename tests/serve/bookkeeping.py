@@ -96,6 +96,56 @@ def alone(prompt: list[int], limit: int) -> list[int]:
     return tokens
 
 
+WORDS = [list(range(10, 50)), list(range(10, 30)) + list(range(60, 90)), list(range(200, 230))]
+"""Prompts are made of these, so that some begin alike."""
+
+When = list[tuple[int, int]]
+
+
+class Disturbed:
+    """Requests that come one a turn, in words of WORDS and with a limit each; clients that leave
+    (who, when), caches that the stage loses (when, which)."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        stage: BookkeepingStage,
+        asked: list[tuple[list[int], int]],
+        losses: When,
+        leave: When,
+    ) -> None:
+        self._scheduler, self._stage = scheduler, stage
+        self._losses, self._leave = losses, leave
+        self.gone: set[int] = set()
+        self.sequences = [
+            sequence(sum((WORDS[word] for word in words), []) + [7], limit)
+            for words, limit in asked
+        ]
+
+    def interfere(self, turn: int) -> None:
+        if turn < len(self.sequences):
+            self._scheduler.admit(self.sequences[turn])
+        for who, when in self._leave:
+            if when == turn and who < min(turn, len(self.sequences)):
+                self._scheduler.end(self.sequences[who])
+                self.gone.add(who)
+        held = self._stage.tokens
+        for when, which in self._losses:
+            if when == turn and held:
+                self._stage.forget(sorted(held)[which % len(held)])
+
+    def check(self) -> None:
+        """Each that stayed has the answer of its lone run, who left a beginning of it; nothing is
+        under way and no stage holds what nobody will ask for."""
+        for index, one in enumerate(self.sequences):
+            whole = alone(one.tokens[: one.prompt_length], one.limit)
+            assert one.tokens == (whole if index not in self.gone else whole[: len(one.tokens)])
+        scheduler = self._scheduler
+        assert scheduler.running == scheduler.waiting == scheduler.in_flight == 0
+        held = set(scheduler.renew())
+        assert set(self._stage.tokens) <= held, "a stage holds what nobody will ask for"
+
+
 class Drive:
     """Steps go through the stage in order and come back in order; `before_each` may interfere."""
 

@@ -15,7 +15,7 @@ from meshinfer.serve.scheduler import Scheduler, SchedulerLimits
 from meshinfer.serve.sequence import Sequence, SequenceState
 from meshinfer.serve.step_choice import StepLimits
 from meshinfer.serve.step_cost import StepCost
-from tests.serve.bookkeeping import STOP, BookkeepingStage, Drive, alone, sequence
+from tests.serve.bookkeeping import STOP, BookkeepingStage, Disturbed, Drive, alone, sequence
 
 REQUESTS = st.lists(
     st.tuples(st.lists(st.integers(0, 996), min_size=1, max_size=90), st.integers(1, 25)),
@@ -58,9 +58,6 @@ def test_every_answer_equals_its_lone_run(
     assert scheduler.running == scheduler.waiting == scheduler.in_flight == 0
 
 
-WORDS = [list(range(10, 50)), list(range(10, 30)) + list(range(60, 90)), list(range(200, 230))]
-
-
 @settings(max_examples=200, deadline=None)
 @given(
     asked=st.lists(
@@ -83,28 +80,9 @@ def test_shared_beginnings_losses_and_leavers_change_no_answer(
     """Prompts begin alike, the stage loses caches at random, clients go at random (C16, N10)."""
     scheduler = scheduler_of(blocks * 8, stages, 8, step_tokens=24)
     stage = BookkeepingStage(blocks * 8, 8)
-    drive = Drive(scheduler, stage)
-    prompts = [sum((WORDS[word] for word in words), []) + [7] for words, _ in asked]
-    sequences = [sequence(prompt, limit) for prompt, (_, limit) in zip(prompts, asked, strict=True)]
-    gone: set[int] = set()
-
-    def interfere(turn: int) -> None:
-        if turn < len(sequences):
-            scheduler.admit(sequences[turn])
-        for who, when in leave:
-            if when == turn and who < min(turn, len(sequences)):
-                scheduler.end(sequences[who])
-                gone.add(who)
-        for when, which in losses:
-            if when == turn and stage.tokens:
-                stage.forget(sorted(stage.tokens)[which % len(stage.tokens)])
-
-    drive.run(interfere, least=70)
-    for index, (one, prompt) in enumerate(zip(sequences, prompts, strict=True)):
-        whole = alone(prompt, asked[index][1])
-        assert one.tokens == (whole if index not in gone else whole[: len(one.tokens)])
-    assert scheduler.running == scheduler.waiting == scheduler.in_flight == 0
-    assert set(stage.tokens) <= set(scheduler.renew()), "a stage holds what nobody will ask for"
+    disturbed = Disturbed(scheduler, stage, asked, losses, leave)
+    Drive(scheduler, stage).run(disturbed.interfere, least=70)
+    disturbed.check()
 
 
 def test_a_cancelled_sequence_is_released_even_when_nothing_else_runs() -> None:

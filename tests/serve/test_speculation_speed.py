@@ -44,7 +44,7 @@ class Run:
         self.world, self.now = world, 0.0
         curve = [(tokens, world.step_s(tokens)) for tokens in SIZES]
         self.cost = StepCost(world.stages, [curve] * world.stages)
-        options = SpeculationOptions(world.trees, lookup=False)
+        options = SpeculationOptions(world.trees)
         self.speculation = Speculation(self.cost, options, lambda: self.now)
         speculation = None if world.accuracy is None else self.speculation
         self.scheduler = Scheduler(SchedulerLimits(1 << 16, 32), self.cost, speculation)

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.agent_process import AgentProcess, command
+from tools.agent_process import AgentProcess
 from tools.free_ports import free_ports
+from tools.labs.fleet import agents_of, ended, found, wait_ready
 from tools.loads.exchange import Answer, Question, Target, ask
 from tools.loads.figures import first_tokens, together_per_s
 
-START_PATIENCE_S = 240.0
 ANSWER_PATIENCE_S = 300.0
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
 
@@ -38,30 +33,15 @@ def fleet_of(
 ) -> Iterator[list[AgentProcess]]:
     """Agents that serve `model` in as many stages, each pinned to a core; where this machine has
     fewer cores, several share one. The first PC also has the models `others`."""
-    ports, cores = free_ports(2 * pcs), os.cpu_count() or 1
-    agents = [
-        AgentProcess(
-            folder, f"pc-{index}", (ports[2 * index], ports[2 * index + 1]), core=index % cores
-        )
-        for index in range(pcs)
-    ]
-    code = _joined(agents)
-    assert code
-    for one in (model, *others):
-        shutil.copytree(one, agents[0].folder / "models" / one.name, copy_function=os.link)
-    try:
+    agents = agents_of(folder, free_ports(2 * pcs))
+    found(agents, model, *others)
+    with ended(agents):
         agents[0].start("--model", model.name, "--no-mdns", "--stages", str(pcs), *words)
         peer = ("--peer", f"127.0.0.1:{agents[0].listen}", "--no-mdns")
         for agent in agents[1:]:
             agent.start(*peer, "--stages", str(pcs), *words)
-        _wait_ready(agents)
+        wait_ready(agents)
         yield agents
-    finally:
-        for agent in agents:
-            agent.ask_to_stop()
-        for agent in agents:
-            if agent.process is not None:
-                agent.stop()
 
 
 def prompts_of(users: int) -> list[str]:
@@ -107,32 +87,3 @@ def ask_once(url: str, question: Question) -> Answer:
     if answer.fault is not None or not answer.marks:
         raise SystemExit(f"{url} gave no answer: {answer.fault or 'no text'}.")
     return answer
-
-
-def _joined(agents: list[AgentProcess]) -> str:
-    done = subprocess.run(
-        command("init", "--json", folder=agents[0].folder), capture_output=True, check=True
-    )
-    code = str(json.loads(done.stdout)["code"])
-    for agent in agents[1:]:
-        subprocess.run(
-            command("join", "--offline", folder=agent.folder),
-            input=code.encode(),
-            capture_output=True,
-            check=True,
-        )
-    return code
-
-
-def _wait_ready(agents: list[AgentProcess]) -> None:
-    deadline = time.monotonic() + START_PATIENCE_S
-    while time.monotonic() < deadline:
-        if all((one.status().get("model") or {}).get("state") == "ready" for one in agents):
-            return
-        for agent in agents:
-            words = agent.ended()
-            if words is not None:
-                raise SystemExit(f"{agent.name} ended: {words}")
-        time.sleep(0.2)
-    lines = [line for one in agents for line in one.log.splitlines()[-10:]]
-    raise SystemExit("The fleet was not ready in time:\n" + "\n".join(lines))

@@ -18,6 +18,7 @@ from tools.agent_process import AgentProcess
 from tools.benches.bench_fleet import ask_once, ask_together, chat, fleet_of
 from tools.benches.options import BenchOptions
 from tools.loads.exchange import Answer, Question, Target
+from tools.loads.figures import together_per_s
 
 TOKENS = 128
 _USERS = itertools.count()
@@ -83,19 +84,10 @@ def speed(url: str, asked: Question) -> float:
 
 def together(url: str, asked: Sequence[Question]) -> float:
     """Tokens a second of all answers while all of them come. Ends the bench when one fails."""
-    answers = asyncio.run(ask_together(Target.parse(url), asked))
-    for one in answers:
-        if one.fault is not None or len(one.marks) < 2:
-            raise SystemExit(f"{url} gave no answer: {one.fault or 'too short'}.")
-    begin = max(one.marks[0] for one in answers)
-    end = min(one.marks[-1] for one in answers)
-    if end <= begin:
-        raise SystemExit("The answers did not overlap: ask for more tokens.")
-    told = 0.0
-    for one in answers:
-        pieces = sum(1 for moment in one.marks if begin < moment <= end)
-        told += pieces * (one.tokens - 1) / (len(one.marks) - 1)
-    return told / (end - begin)
+    try:
+        return together_per_s(asyncio.run(ask_together(Target.parse(url), asked)))
+    except ValueError as error:
+        raise SystemExit(f"{url}: {error}.") from error
 
 
 def acceptance(agent: AgentProcess) -> tuple[int, int]:

@@ -21,30 +21,11 @@ START_PATIENCE_S = 240.0
 _POLL_S = 0.2
 
 
-class LabAgent(AgentProcess):
-    """An agent that may live in a network namespace."""
-
-    namespace = ""
-
-    def start(self, *words: str) -> None:
-        """As AgentProcess. `ip netns exec` becomes the agent, so its process id is the agent's."""
-        if not self.namespace:
-            super().start(*words)
-            return
-        flags = ["--name", self.name, "--listen", f"0.0.0.0:{self.listen}"]
-        flags += ["--api", f"127.0.0.1:{self.api_port}", "--threads", "1", *words]
-        inside = ["ip", "netns", "exec", self.namespace, *command("up", *flags, folder=self.folder)]
-        with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(inside, stdout=log, stderr=log)
-        if self._core is not None and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(self.process.pid, {self._core})
-
-
-def agents_of(folder: Path, ports: list[int]) -> list[LabAgent]:
+def agents_of(folder: Path, ports: list[int]) -> list[AgentProcess]:
     """One PC for each two ports, pinned to the cores in turn."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return [
-        LabAgent(
+        AgentProcess(
             folder,
             f"pc-{index + 1}",
             (ports[2 * index], ports[2 * index + 1]),
@@ -54,8 +35,8 @@ def agents_of(folder: Path, ports: list[int]) -> list[LabAgent]:
     ]
 
 
-def found(agents: list[LabAgent], model: Path | None) -> None:
-    """A fleet of their state folders; the first has the model. Folders that exist are kept."""
+def found(agents: list[AgentProcess], *models: Path) -> None:
+    """A fleet of their state folders; the first has the models. Folders that exist are kept."""
     first = agents[0].folder
     if not (first / "identity").exists():
         _command(command("init", "--json", folder=first))
@@ -63,11 +44,12 @@ def found(agents: list[LabAgent], model: Path | None) -> None:
     for agent in agents[1:]:
         if not (agent.folder / "identity").exists():
             _command(command("join", "--offline", folder=agent.folder), code)
-    if model is not None and not (first / "models" / model.name).exists():
-        shutil.copytree(model, first / "models" / model.name, copy_function=_link_or_copy)
+    for model in models:
+        if not (first / "models" / model.name).exists():
+            shutil.copytree(model, first / "models" / model.name, copy_function=_link_or_copy)
 
 
-def words_for(method: str, agents: list[LabAgent], pc: int, quality: LinkQuality) -> list[str]:
+def words_for(method: str, agents: list[AgentProcess], pc: int, quality: LinkQuality) -> list[str]:
     """What `up` of a PC is told about the network. `switch`: mDNS finds the others."""
     agent = agents[pc - 1]
     if method == SWITCH:
@@ -84,13 +66,20 @@ def words_for(method: str, agents: list[LabAgent], pc: int, quality: LinkQuality
 
 @contextmanager
 def running(
-    agents: list[LabAgent], network: LabNetwork, words: Callable[[int], list[str]]
+    agents: list[AgentProcess], network: LabNetwork, words: Callable[[int], list[str]]
 ) -> Iterator[None]:
     """Started with `words` of each PC, ended however this scope is left."""
-    try:
+    with ended(agents):
         for pc, agent in enumerate(agents, 1):
             agent.namespace = network.namespaces.get(pc, "")
             agent.start(*words(pc))
+        yield
+
+
+@contextmanager
+def ended(agents: list[AgentProcess]) -> Iterator[None]:
+    """What of them was started is stopped, however this scope is left."""
+    try:
         yield
     finally:
         for agent in agents:
@@ -100,7 +89,7 @@ def running(
                 agent.stop()
 
 
-def check(agents: list[LabAgent]) -> None:
+def check(agents: list[AgentProcess]) -> None:
     """Raises SystemExit with the last words of an agent that ended by itself."""
     for agent in agents:
         words = agent.ended()
@@ -108,7 +97,7 @@ def check(agents: list[LabAgent]) -> None:
             raise SystemExit(f"{agent.name} ended: {words}")
 
 
-def wait_ready(agents: list[LabAgent]) -> None:
+def wait_ready(agents: list[AgentProcess]) -> None:
     """Until every PC says that the model is served. Raises SystemExit."""
     deadline = time.monotonic() + START_PATIENCE_S
     while time.monotonic() < deadline:

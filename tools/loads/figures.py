@@ -82,6 +82,8 @@ def together_per_s(answers: Sequence[Answer]) -> float:
     end = min(one.marks[-1] for one in answers)
     if end <= begin:
         raise ValueError("the answers did not overlap: ask for more tokens")
-    pieces = sum(1 for one in answers for moment in one.marks if begin < moment <= end)
-    told = sum(one.tokens for one in answers) / sum(len(one.marks) for one in answers)
-    return pieces * told / (end - begin)
+    tokens = 0.0
+    for one in answers:  # a piece of one may hold more tokens than a piece of another
+        pieces = sum(1 for moment in one.marks if begin < moment <= end)
+        tokens += pieces * one.tokens / len(one.marks)
+    return tokens / (end - begin)
